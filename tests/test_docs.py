@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from lyra import vega
+from lyra import vega, vesper
 from lyra.cli.app import root
 from lyra.cli.vega.group import vega as vega_command
 from lyra.kernel import (
@@ -27,6 +27,7 @@ from lyra.kernel import (
 from lyra.kernel.health import HealthMonitor
 from lyra.kernel.shared.groups import Groups
 from lyra.vega.plain import test_program
+from lyra.vesper.check.judge import check_text, program_of
 from tests.cases import each
 
 ROOT = Path(__file__).parents[1]
@@ -173,6 +174,27 @@ HOMES: dict[str, type] = {
         *(ResourceTracker, ServiceRegistry, SupervisorHandle),
     )
 }
+
+
+def nodes_of(page: Path) -> list[tuple[int, str]]:
+    """(line, text) of the whole nodes of a page."""
+    return [block for block in blocks(page, "yaml") if block[1].startswith("node_id:")]
+
+
+@pytest.mark.parametrize("name", [name for name, page in zip(NAMES, PAGES, strict=True) if nodes_of(page)])
+def test_the_nodes_are_valid_and_their_test_cases_hold(name):
+    """Without an error or a warning; the cases of nodes that do not act run on both paths."""
+    for line, text in nodes_of(ROOT / name):
+        issues = [issue for issue in check_text(text, f"{name}:{line}") if issue.severity != "info"]
+        assert not issues, (line, issues)
+        node = vesper.load(text)
+        for case in node.testing.test_cases if program_of(node).pure else ():
+            for path in ("python", "direct"):
+                outcome = vesper.execute(node, case.inputs, path=path)
+                given = {"success": outcome.status == "success", **outcome.outputs}
+                if outcome.error is not None:
+                    given["error_code"] = outcome.error.code
+                assert {key: given.get(key) for key in case.expected_output} == case.expected_output, (line, case.name)
 
 
 @pytest.mark.parametrize("part", REQUIRED)

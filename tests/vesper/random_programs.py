@@ -136,6 +136,10 @@ TEXT_TIMES = [
     "2024-03-31T02:30:00-9900",
     "",
 ]
+NUMBER_TEXTS = [
+    *("0", "-0", "+7", "007", "-42", "1.50", "-0.00", "+00.5", "9223372036854775807", "9223372036854775808"),
+    *("-9223372036854775808", "12345678901234567890.123", "", "+", "1.", ".5", " 1", "1e3", "1_0", "٣", "1\n", "NaN"),
+]
 MODES = ["half_even", "half_up", "half_down", "up", "down", "ceiling", "floor", "sideways"]
 UNITS = ["year", "month", "week", "day", "hour", "minute", "fortnight"]
 KEY_KINDS = ["integer", "decimal", "boolean", "timestamp"]
@@ -275,7 +279,9 @@ class ProgramMaker:
 
     def integer_call(self, depth: int) -> ir.TypedExpression:
         rng = self.rng
-        match rng.randrange(0, 5):
+        match rng.randrange(0, 6):
+            case 5:
+                return self.call(INTEGER, "parse_integer", self.number_text(depth))
             case 0:
                 return self.call(INTEGER, rng.choice(["floor", "ceil", "round"]), self.any_number(depth))
             case 1:
@@ -290,7 +296,9 @@ class ProgramMaker:
 
     def decimal_call(self, depth: int) -> ir.TypedExpression:
         rng = self.rng
-        match rng.randrange(0, 4):
+        match rng.randrange(0, 5):
+            case 4:
+                return self.call(DECIMAL, "parse_decimal", self.number_text(depth))
             case 0:
                 digits = ir.Constant(type=INTEGER, value=rng.randrange(-1, 5))
                 return self.call(DECIMAL, "round", self.any_number(depth), digits, self.one_of(MODES))
@@ -302,6 +310,15 @@ class ProgramMaker:
                 return ir.Arithmetic(type=DECIMAL, operator="-", left=times[0], right=times[1])
         numbers = [self.any_number(depth) for _ in range(3)]
         return self.call(DECIMAL, rng.choice(["min", "max", "clamp"]), *numbers)
+
+    def number_text(self, depth: int) -> ir.TypedExpression:
+        """A text that may write a number: one of some, a number as a template writes it, or any text."""
+        match self.rng.randrange(0, 4):
+            case 0:
+                return self.expression(STRING, depth)
+            case 1:
+                return ir.TemplateText(type=STRING, parts=(self.any_number(depth),))
+        return self.one_of(NUMBER_TEXTS)
 
     def text_call(self, depth: int) -> ir.TypedExpression:
         rng = self.rng

@@ -56,7 +56,8 @@ A type is the text of an input, an output or a field, or its key `type`. Custom 
 
 ## Steps
 
-Keys that every step may have:
+[Words of a node](../how-to/node-steps.md) has an example of each operation, of the words of `constraints`, the keys of
+`retry_policy` and the rights that acts need. Keys that every step may have:
 
 {step_keys}
 
@@ -162,6 +163,7 @@ _CODE_TEXTS: Final = {
     "division_by_zero": "a divisor is zero",
     "type_error": "values do not fit an operation, or an output its type",
     "unknown_zone": "a text names no time zone; `is_zone(text)` tells beforehand",
+    "not_a_number": "a text writes no number; `matches(text, '^[+-]?[0-9]+$')` tells beforehand",
     "incomplete_output": "the flow ends without a required output",
     "invalid_transition": "a state machine does not allow the move, or the entity is in another state",
     "loop_limit": "a loop runs more often than it may",

@@ -27,7 +27,7 @@ _NO_VERB: Final = re.compile(
     r"sent|spent|built|bought|brought|caught|chosen|drawn|driven|felt|fed|hidden|led|lent|meant|met|paid|sold|"
     r"spoken|stood|struck|taught|thought|understood|won|worn|bound|broken|grown|thrown|woken|whole|of|here|plain|"
     r"own|same)"
-    r"|(?!(need|feed|embed|seed|proceed|exceed|speed|red|shed)$).*ed"
+    r"|(?!(need|feed|embed|seed|proceed|succeed|exceed|speed|red|shed)$).*ed"
 )
 _PROPERTIES: Final = frozenset({"property", "cached_property", "setter", "getter"})
 _ALONE: Final = "stands alone"

@@ -203,7 +203,8 @@ def _places(offsets: list[int], starts: list[int], line: int) -> list[tuple[int,
 
 
 def _flow(text: str, begin: int, scalar: ScalarText) -> list[int]:
-    """Plain and quoted scalars: a run of blanks with a line break stands for a space or for line breaks."""
+    """Return the offsets of the characters of a plain or quoted scalar, in which a run of blanks with a line break is
+    one space or several line breaks of the value."""
     quote = scalar.style
     position = begin + len(quote)
     offsets: list[int] = []
@@ -333,14 +334,14 @@ class Issues:
 
 
 def path_text(path: Path) -> str:
-    """`("flow", 0, "guards", 1)` as `flow[0].guards[1]`."""
+    """Return a key path as text: `("flow", 0, "guards", 1)` as `flow[0].guards[1]`."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
     return text
 
 
-def sorted_issues(issues: Sequence[Issue]) -> list[Issue]:
+def sort_issues(issues: Sequence[Issue]) -> list[Issue]:
     """Return the remarks in order of place; at the same place, errors first."""
     rank = {ERROR: 0, WARNING: 1, INFO: 2}
     return sorted(issues, key=lambda issue: (issue.line, issue.column, rank[issue.severity], issue.code))

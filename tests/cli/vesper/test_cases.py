@@ -103,6 +103,32 @@ def test_each_case_acts_once(stock):
         assert database.execute("SELECT units FROM stock").fetchall() == [(5,)]
 
 
+def test_a_second_run_acts_again(stock):
+    """A run has idempotency keys of its own: nothing is answered from an earlier one, nothing counts as evidence."""
+    text = TAKE.replace("inputs: {wanted: {", "inputs: {idempotency_key: string, wanted: {")
+    text = text.replace("{wanted: 2}", "{idempotency_key: a, wanted: 2}").replace("left: 5", "left: 8")
+    text = text.replace("{wanted: 3}", "{idempotency_key: a, wanted: 2}")
+    (stock.folder / "take.vsp").write_text(text, encoding="utf-8")
+    assert stock("test", "take.vsp", "--no-search", *GIVEN).returncode == 0
+    with closing(sqlite3.connect(stock.folder / "s.db")) as database:
+        assert database.execute("SELECT units FROM stock").fetchall() == [(8,)]
+        database.execute("UPDATE stock SET units = 20")
+        database.execute("DROP TABLE IF EXISTS lyra_effects")
+        database.commit()
+    done = stock("test", "take.vsp", "--no-search", *GIVEN)
+    assert (done.returncode, done.stdout.count("left is 18, expected 8")) == (1, 4), done.stdout
+    assert stock.json("status")["nodes"] == []
+
+
+def test_a_node_calls_those_of_the_store(vesper):
+    """As `vesper run` lets it."""
+    (vesper.folder / "other.vsp").write_text(OTHER.replace("FACTOR", "2"), encoding="utf-8")
+    assert vesper("repo", "add", "other.vsp", "--store").returncode == 0
+    (vesper.folder / "other.vsp").unlink()
+    (vesper.folder / "caller.vsp").write_text(CALLER.replace("RESULT", "8"), encoding="utf-8")
+    assert vesper.json("test", "caller.vsp", "--no-search")["passed"] == 1
+
+
 @pytest.mark.parametrize("wrong", ["outcome", "request", "no request", "crash"])
 def test_a_case_fails_where_the_second_path_asks_or_ends_otherwise(stock, monkeypatch, wrong):
     """With the recorded answers: an outcome, a value in a request, a request that is not made, a path that raises."""

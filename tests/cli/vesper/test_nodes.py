@@ -118,6 +118,55 @@ def test_show_tells_what_a_node_takes_and_gives(vesper):
     assert told(vesper("show", "discount.vsp", "--json"))["pure"] is True
 
 
+KINDS = """\
+node_id: kinds_v1
+type: function
+intent: give values of many kinds
+inputs:
+  count: {type: integer, default: 2, constraints: [positive, {max: 9}]}
+  note: {type: string, required: false}
+outputs: {list: any, map: any, nothing: any, flag: boolean, text: string, price: decimal}
+flow:
+  - step: count_up
+    operation: for_each
+    input: "[1, 2]"
+    as: item
+    steps:
+      - step: choose
+        operation: conditional
+        condition: item > 1
+        then: [{step: high, operation: arithmetic, expression: item + 1}]
+        else: [{step: low, operation: arithmetic, expression: item}]
+  - operation: return
+    return_success: {list: "{[1, 'ä', null]}", map: {a: true}, nothing: null, flag: true, text: "true", price: 1.50}
+"""
+
+
+def test_outputs_are_printed_as_json_and_texts_as_they_are(vesper):
+    (vesper.folder / "kinds.vsp").write_text(KINDS, encoding="utf-8")
+    done = vesper("run", "kinds.vsp")
+    assert done.stdout.splitlines() == [
+        'list: [1, "ä", null]', 'map: {"a": true}', "nothing: null", "flag: true", "text: true", "price: 1.50",
+    ], done.stderr  # fmt: skip
+
+
+def test_show_tells_constraints_defaults_and_steps_inside_steps(vesper):
+    (vesper.folder / "kinds.vsp").write_text(KINDS, encoding="utf-8")
+    lines = vesper("show", "kinds.vsp").stdout.splitlines()
+    assert "  count: integer, default 2, positive, max: 9" in lines
+    assert "  note: string or null (optional)" in lines
+    start = lines.index("  count_up: for_each")
+    assert lines[start + 1 : start + 6] == [
+        "    choose: conditional", "      then:", "        high: arithmetic", "      else:", "        low: arithmetic",
+    ]  # fmt: skip
+
+
+def test_good_files_are_told_beside_bad_ones(vesper):
+    (vesper.folder / "bad.vsp").write_text("node_id: x\n", encoding="utf-8")
+    done = vesper("validate", "bad.vsp", "discount.vsp")
+    assert (done.returncode, done.stdout) == (2, "discount.vsp: valid\n")
+
+
 def test_show_draws_the_steps(vesper):
     """The picture goes to stdout, or into the file that is named; options that do not go together are refused."""
     drawn = vesper("show", "discount.vsp", "--graph")

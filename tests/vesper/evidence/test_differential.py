@@ -112,8 +112,8 @@ def test_a_corpus_keeps_values_of_all_kinds(tmp_path: Path) -> None:
     assert from_json(to_json(inputs)) == inputs
     corpus = Corpus(tmp_path)
     assert corpus.add("n_v1", inputs) == corpus.add("n_v1", inputs)
-    assert corpus.of("n_v1") == [inputs]
-    assert corpus.of("other_v1") == []
+    assert corpus.read_inputs("n_v1") == [inputs]
+    assert corpus.read_inputs("other_v1") == []
 
 
 @pytest.mark.parametrize(
@@ -218,3 +218,101 @@ flow:
     few = differential.test_node(load(text.replace(f"x: {declared}", "x: boolean")), 2_500)
     assert few.complete
     assert few.compared < 100
+
+
+_TAKE = """
+node_id: take_v1
+type: function
+intent: take units of an article
+inputs: {sku: string, wanted: {type: integer, constraints: [{min: 1}, {max: 1000}]}}
+outputs:
+  success: {had: integer, left: integer}
+  error: {error_code: "enum[none_left, no_stock]", message: string}
+contracts: {postconditions: ["success => left == had - wanted"]}
+security: {capabilities_required: [database.read.stock]}
+flow:
+  - step: look
+    operation: database_query
+    query: "SELECT quantity FROM stock WHERE sku = {sku}"
+    on_error: [{error_type: any, return_error: no_stock}]
+  - {step: remember, operation: arithmetic, expression: query_result.quantity, output: had}
+  - {step: enough, operation: validation, guards: ["had >= wanted"], on_failure: {return_error: none_left}}
+  - {step: subtract, operation: arithmetic, expression: had - wanted, output: left}
+"""
+
+
+def test_a_contract_about_an_answer_that_the_node_alone_decides_is_judged() -> None:
+    """An equation of values that come from one answer holds whatever the answer is; the answer is shown."""
+    assert differential.test_node(load(_TAKE), 300).violations == ()
+    (broken,) = differential.test_node(load(_TAKE.replace("had - wanted, out", "had - 1, out")), 300).violations
+    assert (broken.kind, broken.expression) == ("postcondition_failed", "success => left == had - wanted")
+    assert list(broken.answers) == ["look"]
+
+
+def test_a_contract_that_says_something_about_the_world_is_doubted_only() -> None:
+    """No type declares that a stock is even, so a made-up answer that is odd does not make the node wrong."""
+    report = differential.test_node(load(_TAKE.replace("left == had - wanted", "had % 2 == 0")), 300)
+    assert report.violations == ()
+    (doubt,) = report.doubts
+    assert doubt.expression == "success => had % 2 == 0"
+    assert any("were made up" in warning for warning in differential.weak_evidence(report))
+
+
+_ASK = """
+node_id: ask_v1
+type: function
+intent: ask how urgent a complaint is
+types: {verdict: {fields: {urgency: {type: integer, constraints: [{min: 1}, {max: 5}]}}}}
+inputs: {complaint: string}
+outputs:
+  success: {urgency: integer}
+  error: {error_code: "enum[no_verdict]", message: string}
+contracts: {postconditions: ["success => urgency <= 5"]}
+security: {capabilities_required: [agents.call.sorter]}
+flow:
+  - step: ask
+    operation: agent_call
+    agent: sorter
+    prompt: "{complaint}"
+    output_type: verdict
+    output: verdict
+    on_error: [{error_type: any, return_error: no_verdict}]
+  - {step: answer, operation: return, return_success: {urgency: "{verdict.urgency}"}}
+"""
+
+
+def test_a_contract_about_an_answer_of_a_declared_type_is_judged() -> None:
+    assert differential.test_node(load(_ASK), 300).violations == ()
+    (broken,) = differential.test_node(load(_ASK.replace(", {max: 5}", "")), 300).violations
+    assert broken.expression == "success => urgency <= 5"
+
+
+_CALLER = """
+node_id: caller_v1
+type: function
+intent: call another node once
+inputs: {number: {type: integer, constraints: [{min: 0}, {max: 100}]}}
+outputs: {success: {doubled: integer}, error: {error_code: "enum[failed]", message: string}}
+flow:
+  - {step: ask, operation: call_node, node_id: double_v1, inputs: {number: "{number}"}, output: got, on_error: [{error_type: any, return_error: failed}]}
+  - {step: answer, operation: return, return_success: {doubled: "{got.doubled}"}}
+"""  # noqa: E501
+_DOUBLE = """
+node_id: double_v1
+type: function
+intent: double a number
+inputs: {number: integer}
+outputs: {doubled: integer}
+flow: [{step: double, operation: arithmetic, expression: number * 2, output: doubled}]
+"""
+
+
+@pytest.mark.parametrize(("expression", "is_complete"), [("number * 2", True), ("year(current_timestamp())", False)])
+def test_a_caller_with_few_inputs_is_complete_where_its_callees_depend_on_inputs_alone(
+    expression: str, *, is_complete: bool
+) -> None:
+    callee = load(_DOUBLE.replace("number * 2", expression))
+    report = differential.test_node(load(_CALLER), 50, find={"double_v1": callee}.get)
+    assert (report.complete, report.confidence == 1.0) == (is_complete, is_complete)
+    assert report.counts.successes == 101 if is_complete else report.compared == 50
+    assert not differential.test_node(load(_CALLER), 50).complete  # the callee is not known

@@ -150,7 +150,7 @@ BUGS: dict[str, Bug] = {
     ),
     "a quotient has 27 digits": Bug(replaces(numbers, "_QUOTIENT", Context(prec=27)), pure(arith(a, "/", b), A, B), 20),
     "halves are rounded up": Bug(
-        replaces(numbers, "_rounded_ratio", lambda n, d, _: (2 * n + d) // (2 * d)), pure(rounded(0, a), X), 26
+        replaces(numbers, "_round_ratio", lambda n, d, _: (2 * n + d) // (2 * d)), pure(rounded(0, a), X), 26
     ),
     "halves of a quotient are rounded up": Bug(
         replaces(expressions, "round_quotient", half_up_always), pure(rounded(1, arith(a, "/", b)), A, B), 24
@@ -161,7 +161,7 @@ BUGS: dict[str, Bug] = {
     "less or equal means less": Bug(replaces_entry(numbers.ORDERS, "<=", operator.lt), pure(comp(a, "<=", 17), A), 12),
     "true equals 1": Bug(replaces(expressions, "equal", operator.eq), pure(comp(a, "==", 1), NodeInput("a", ANY)), 14),
     "an order with null is not looked at": Bug(
-        replaces(expressions, "ordered_pair", lambda x, y: True),
+        replaces(expressions, "are_comparable", lambda x, y: True),
         pure(comp(a, "<", 5), NodeInput("a", Nullable(INTEGER))),
         12,
     ),
@@ -221,7 +221,7 @@ BUGS: dict[str, Bug] = {
         12,
     ),
     "an output loses its scale": Bug(
-        replaces(steps, "written", lambda field, write, value: write(value).normalize()),
+        replaces(steps, "coerce_output", lambda field, write, value: write(value).normalize()),
         pure(a, X, success=(NodeOutput("result", DECIMAL),)),
         30,
     ),

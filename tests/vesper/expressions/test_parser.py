@@ -27,9 +27,9 @@ from lyra.vesper.expressions.terms import (
     StarTerm,
     Term,
     UnaryTerm,
+    format_term,
     is_same,
     names_in,
-    printed,
 )
 
 
@@ -49,7 +49,7 @@ def _grouped(term: Term) -> str:
             return f"({term.kind} {term.name}{where}: {_grouped(term.body)})"
         case NullTestTerm():
             return f"({_grouped(term.operand)} IS {'NOT ' if term.negated else ''}NULL)"
-    return printed(term)
+    return format_term(term)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_lengths_and_depths_are_bounded() -> None:
 
 
 def test_a_single_equals_sign_is_for_sql() -> None:
-    assert printed(parse_expression("id = {x}", sql=True)) == "id == {x}"
+    assert format_term(parse_expression("id = {x}", sql=True)) == "id == {x}"
 
 
 def test_names_in_a_term() -> None:
@@ -225,10 +225,10 @@ _TERMS: st.SearchStrategy[Term] = st.recursive(
 @given(_TERMS)
 @settings(max_examples=600, deadline=None)
 def test_the_printed_form_parses_to_the_same_tree(term: Term) -> None:
-    text = printed(term)
+    text = format_term(term)
     parsed = parse_expression(text)
     assert is_same(parsed, term), text
-    assert printed(parsed) == text
+    assert format_term(parsed) == text
 
 
 def test_offsets_point_into_the_text() -> None:
@@ -281,7 +281,7 @@ def test_random_texts_give_only_errors_of_lyra() -> None:
 # ------------------------------------------------------------------ templates
 def test_a_template_is_texts_and_terms() -> None:
     template = parse_template("a {x.y} {{b}} {f('}')}!")
-    assert [part if isinstance(part, str) else printed(part) for part in template.parts] == [
+    assert [part if isinstance(part, str) else format_term(part) for part in template.parts] == [
         "a ",
         "x.y",
         " {b} ",
@@ -295,7 +295,7 @@ def test_a_template_is_texts_and_terms() -> None:
 def test_a_single_placeholder_stands_alone() -> None:
     single = parse_template("{amount}").single
     assert single is not None
-    assert printed(single) == "amount"
+    assert format_term(single) == "amount"
     assert parse_template(" {amount}").single is None
     assert parse_template("{a}{b}").single is None
     assert parse_template("").text == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -22,7 +23,7 @@ from tests.vesper.language.asking import PATH_NAMES, ask, remarks
 from tests.vesper.random_programs import random_call
 
 D = Decimal
-TYPE, OVERFLOW, LIMIT = "type_error", "overflow", "resource_limit"
+TYPE, OVERFLOW, LIMIT, NUMBER = "type_error", "overflow", "resource_limit", "not_a_number"
 UTC_TIME = "timestamp('2024-02-29T12:34:56.789Z')"
 
 
@@ -115,6 +116,40 @@ VALUES: list[tuple[str, Any]] = [
     ("pad_left('a', 3, trim(' ab '))", TYPE),
     ("pad_left('a', 4611686018427387904)", LIMIT),
     ("pad_left('*', len('4111111111111111') - 4, '*') + slice('4111111111111111', -4)", "************1111"),
+    ("parse_integer('007')", 7),
+    ("parse_integer('+7') + 1", 8),
+    ("parse_integer('-0')", 0),
+    ("parse_integer('9223372036854775807')", 2**63 - 1),
+    ("parse_integer('-9223372036854775808')", -(2**63)),
+    ("parse_integer('9223372036854775808')", OVERFLOW),
+    ("parse_integer('-9223372036854775809')", OVERFLOW),
+    ("parse_integer(pad_left('7', 30000, '0'))", 7),
+    ("parse_integer(pad_left('7', 30000, '1'))", OVERFLOW),
+    *((f"parse_integer('{text}')", NUMBER) for text in (
+        "", "+", "-", "+-1", "1.0", "1.", " 1", "1 ", "1_000", "1,000", "1e3", "0x10", "٣", "x", "--1", "²", "−1",
+    )),
+    ("parse_integer('1' + slice('\\n', 0))", NUMBER),
+    ("parse_integer(x)", TYPE),
+    ("parse_integer(1)", "remark"),
+    ("parse_decimal('5')", D(5)),
+    ("parse_decimal('-00.50')", D("-0.50")),
+    ("parse_decimal('+12.500')", D("12.500")),
+    ("parse_decimal('-0.00')", D("0.00")),
+    ("parse_decimal('12345678901234567890.1')", D("12345678901234567890.1")),
+    ("round(parse_decimal('2.345'), 2, 'half_up')", D("2.35")),
+    ("parse_decimal(pad_left('7', 10001, '1'))", OVERFLOW),
+    ("parse_decimal('0.' + pad_left('7', 10000, '0')) > 0", True),
+    ("parse_decimal('0.' + pad_left('7', 10001, '0'))", OVERFLOW),
+    ("parse_decimal('0.' + pad_left('0', 30000, '0')) == 0", True),
+    ("parse_decimal(pad_right('1.', 30000, '0')) == 1", True),
+    ("parse_decimal(pad_left('1', 30000, '0')) == 1", True),
+    ("parse_decimal(pad_right('1', 10001, '0')) > 1", True),
+    ("parse_decimal(pad_right('1', 10002, '0'))", OVERFLOW),
+    ("parse_decimal(pad_right('1', 30000, '0') + '.5')", OVERFLOW),
+    *((f"parse_decimal('{text}')", NUMBER) for text in (
+        "", "-", ".5", "5.", "1.2.3", "1,5", " 1.5", "1.5 ", "1e3", "NaN", "Infinity", "1_0.0", "+-1.0", "1.-5", "1.٣",
+    )),
+    ("parse_decimal(x)", TYPE),
     ("contains([1, 2.0], 2)", True),
     ("contains({a: 1}, 'a')", True),
     # lists
@@ -263,6 +298,24 @@ def test_results_are_bounded(path: str) -> None:
         assert ask(expression, path, values, inputs) == expected, expression
 
 
+@pytest.mark.parametrize("function", ["parse_integer", "parse_decimal"])
+def test_random_texts_are_the_same_numbers_on_all_evaluators(function: str) -> None:
+    """Also as Python's own reading says, where the text has the form."""
+    rng, form = make_random(7), r"[+-]?[0-9]+" if function == "parse_integer" else r"[+-]?[0-9]+(\.[0-9]+)?"
+    for _ in range(cases(300)):
+        digits = "".join(rng.choices("0123456789", k=rng.choice([0, 1, 2, 3, 18, 19, 20])))
+        text = (
+            rng.choice(["", "", "+", "-", " "])
+            + digits
+            + rng.choice(["", "", ".", ".5", ".250", "e3", "\n", "٣", "_1"])
+        )
+        values = [ask(f"{function}(s)", path, {"s": text}, "{s: string}") for path in PATH_NAMES]
+        expected: Any = D(text) if re.fullmatch(form, text, re.ASCII) else NUMBER
+        if function == "parse_integer" and expected != NUMBER:
+            expected = int(text) if -(2**63) <= int(text) < 2**63 else OVERFLOW
+        assert all(is_same(value, expected) for value in values), (text, values)
+
+
 CHUNKS = range(0, cases(400), 25)
 
 
@@ -306,6 +359,12 @@ def compare(seed: int, inputs: int) -> None:
         ("None", "write null"),
         ("s.upper()", "write upper(s)"),
         ("s.strip()", "write trim(text)"),
+        ("int(s)", "write parse_integer(text)"),
+        ("integer(s)", "write parse_integer(text)"),
+        ("parse_int(s)", "write parse_integer(text)"),
+        ("float(s)", "write parse_decimal(text)"),
+        ("decimal(s)", "write parse_decimal(text)"),
+        ("number(s)", "write parse_integer(text) or parse_decimal(text)"),
         ("substr(s, 1)", "write slice(text, start, end)"),
         ("1 < a < 5", "write 1 < a AND a < …"),
         ("a and b", "upper case: AND"),

@@ -16,7 +16,7 @@ from lyra.vesper.loading import (
     read_document,
     read_source,
     render_issue,
-    sorted_issues,
+    sort_issues,
 )
 from lyra.vesper.values.limits import ISSUES_MAX, NODE_FILE_BYTES_MAX
 
@@ -146,7 +146,7 @@ def test_remarks_are_sorted_by_place_and_shown_with_a_caret() -> None:
     late = Issue(severity="error", code="b", message="late", line=2, column=4, hint="write x")
     early = Issue(severity="info", code="a", message="early", line=1, column=1)
     first = Issue(severity="error", code="c", message="first", line=1, column=1)
-    assert sorted_issues([late, early, first]) == [first, early, late]
+    assert sort_issues([late, early, first]) == [first, early, late]
     assert render_issue(late, "n.vsp", "a: 1\nb: wrong\n") == (
         "n.vsp:2:4: error[b]: late\n    b: wrong\n       ^\n    hint: write x"
     )

@@ -143,7 +143,7 @@ def test_what_is_known_before_a_run_is_not_tested() -> None:
         assert "occurred" not in text.replace("error.occurred", "")
     assert "_refused" not in order  # no contract says anything about an error
     assert "not in [" not in payment
-    assert payment.count('run.unverified("SUM(all_user_balances) == total_system_balance")') == 1
+    assert payment.count('run.note_unverifiable("SUM(all_user_balances) == total_system_balance")') == 1
 
 
 def test_a_file_runs_in_a_fresh_interpreter(folder: Path) -> None:

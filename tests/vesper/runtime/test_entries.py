@@ -262,7 +262,7 @@ def test_a_tick_that_ended_before_it_was_written_down_is_not_run_again(tmp_path,
     with noting(notes, store) as runtime:
         jobs = ScheduledEntry(runtime, [node], now=NOON)
         with monkeypatch.context() as patch:
-            patch.setattr(jobs, "_ticked", lambda *_: None)  # the crash
+            patch.setattr(jobs, "_note_tick", lambda *_: None)  # the crash
             assert len(jobs.run_due(later)) == 1
     with noting(notes, store) as runtime:
         ((_, _, outcome),) = ScheduledEntry(runtime, [node], now=NOON).run_due(later)

@@ -13,7 +13,7 @@ from lyra.core.ids import ProcessRandom
 from lyra.errors import ConfigError, ProcessError
 from lyra.vesper.confidence import lower_bound
 from lyra.vesper.evidence import keys
-from lyra.vesper.evidence.modes import MODES, ORDER, allowed, bucket, mode_named, route
+from lyra.vesper.evidence.modes import MODES, ORDER, bucket, find_allowed_mode, mode_named, route
 from lyra.vesper.runtime.paths import DirectPath, PythonPath
 
 DOUBLE = """\
@@ -253,8 +253,8 @@ def test_a_promotion_needs_its_evidence(node):
     ],
 )
 def test_the_gates(compared, mode):
-    assert allowed(compared, 0, blocked=False) == mode
-    assert allowed(compared, 0, blocked=True) == "shadow_direct"
+    assert find_allowed_mode(compared, 0, blocked=False) == mode
+    assert find_allowed_mode(compared, 0, blocked=True) == "shadow_direct"
 
 
 def test_promotion_goes_step_by_step(node):

@@ -14,7 +14,7 @@ from lyra.errors import SourceError
 from lyra.observe.spans import span_of
 from lyra.vesper import Runtime, load
 from lyra.vesper.check.judge import check_text
-from lyra.vesper.evidence.modes import allowed, prometheus
+from lyra.vesper.evidence.modes import find_allowed_mode, prometheus
 from lyra.vesper.evidence.state import SERIES_MAX, EvidenceState
 
 HALF = """\
@@ -211,10 +211,10 @@ def test_mistakes_are_found(more: str, code: str) -> None:
 
 def test_a_node_comes_up_slowly_after_a_divergence() -> None:
     """The executions since then count by themselves."""
-    assert allowed(300_000, 1, blocked=False, clean=200_000) == "direct_only"
-    assert allowed(300_000, 1, blocked=False, clean=20_000) == "dual_verify"
-    assert allowed(300_000, 1, blocked=False, clean=999) == "shadow_direct"
-    assert allowed(300_000, 0, blocked=False, clean=0) == "direct_only"
+    assert find_allowed_mode(300_000, 1, blocked=False, clean=200_000) == "direct_only"
+    assert find_allowed_mode(300_000, 1, blocked=False, clean=20_000) == "dual_verify"
+    assert find_allowed_mode(300_000, 1, blocked=False, clean=999) == "shadow_direct"
+    assert find_allowed_mode(300_000, 0, blocked=False, clean=0) == "direct_only"
 
 
 def test_all_names_of_nodes_are_one_text_for_prometheus():

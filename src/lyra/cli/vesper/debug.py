@@ -188,7 +188,8 @@ class _DebugPrompt(TravelPrompt):
         return self._move(self.count(rest), passes_over=True)
 
     def _move(self, count: int, *, passes_over: bool) -> CommandResult:
-        """Move on by so many steps, or to the first breakpoint on the way; on request past what is inside a step."""
+        """Move forward by a number of steps, or to the first breakpoint on the way; on request over the steps inside a
+        step."""
         if self._is_at_end():
             return self._message("the execution has ended")
         hit = None
@@ -226,12 +227,12 @@ class _DebugPrompt(TravelPrompt):
         return CommandResult(f"{result.text}\n{end.text}", [result.data, end.data])
 
     def _notes(self, step: DebugStep, reason: str) -> list[str]:
-        """Return what made the execution stop, beside the form that did."""
-        from lyra.vesper.runtime.privacy import redacted_differences
+        """Return the reason why the execution stopped, beside the breakpoint."""
+        from lyra.vesper.runtime.privacy import redact_differences
 
         notes = [step.violation] if step.violation else []
         if step.kind == "end":
-            rows = redacted_differences(self._session.program, step.differences, self._redaction)
+            rows = redact_differences(self._session.program, step.differences, self._redaction)
             notes += [f"{row['path']}: {row['python']} | {row['direct']}" for row in rows]
         else:
             before = self._session.steps[step.number - 2].what if step.number > 1 else "the entry"
@@ -323,7 +324,7 @@ class _DebugPrompt(TravelPrompt):
     def _value(self, text: str, position: int, path: str = "") -> str | None:
         """Return the value of a name or an expression as it is shown; None where it has none."""
         from lyra.vesper.direct.frames import names_in
-        from lyra.vesper.runtime.debugger import typed_expression
+        from lyra.vesper.runtime.debugger import type_expression
         from lyra.vesper.runtime.privacy import sensitive_inputs
         from lyra.vesper.values.outcome import NodeError
         from lyra.vesper.values.redaction import REDACTED
@@ -335,7 +336,7 @@ class _DebugPrompt(TravelPrompt):
             return self._render({text: variables[text]})[text]
         program = self._session.program
         try:
-            expression = typed_expression(text, self._session.node, program)
+            expression = type_expression(text, self._session.node, program)
         except ConfigError:
             if text.isidentifier():
                 return None

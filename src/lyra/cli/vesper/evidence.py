@@ -52,24 +52,30 @@ def _data(evidence: NodeEvidence, min_successes: int) -> dict[str, Any]:
 
 def violation_data(violation: Violation, program: NodeProgram) -> dict[str, Any]:
     """Return an input with which a node breaks its own contract, as JSON, without sensitive values."""
-    from lyra.vesper.runtime.privacy import readable_inputs
+    from lyra.vesper.runtime.privacy import readable_inputs, redaction_of
+    from lyra.vesper.values.json_values import json_shape
 
     head = {"node": program.node_id, "kind": violation.kind, "expression": violation.expression}
-    return {**head, "input": readable_inputs(program, violation.input)}
+    made_up = redaction_of(program, violation.input).value(json_shape(violation.answers))
+    more = {"made_up_answers": made_up} if made_up else {}
+    return {**head, "input": readable_inputs(program, violation.input), **more}
 
 
 def path_divergence_data(divergence: PathDivergence, program: NodeProgram) -> dict[str, Any]:
     """Return an input with which the paths differ, as JSON, without sensitive values."""
-    from lyra.vesper.runtime.privacy import readable_inputs, redacted_differences, redaction_of
+    from lyra.vesper.runtime.privacy import readable_inputs, redact_differences, redaction_of
 
     redaction = redaction_of(program, divergence.shrunk)
-    differences = redacted_differences(program, divergence.differences, redaction)
+    differences = redact_differences(program, divergence.differences, redaction)
     return {"inputs": readable_inputs(program, divergence.shrunk), "differences": differences}
 
 
 def violation_lines(row: Mapping[str, Any]) -> Iterator[str]:
     yield f"the node breaks its contract: {row['kind']}: {row['expression']}"
     yield f"  with {json.dumps(row['input'], ensure_ascii=False, default=str)}"
+    if row.get("made_up_answers"):
+        answers = json.dumps(row["made_up_answers"], ensure_ascii=False, default=str)
+        yield f"  where the acts answered {answers} (made up, of the types that the node takes)"
 
 
 @click.command(cls=CliCommand, name="confidence")
@@ -241,7 +247,7 @@ def verify(
         warnings.append(f"{data['successes']} distinct inputs succeeded so far, a promotion needs {least}: raise -n")
     names = ("node", "compared", "distinct", "accepted", "successes", "divergences", "confidence", "unreached")
     more = ("unreachable", "complete", "mode", "allowed", "blocked", "breaches")
-    told = {
+    shown = {
         **{name: data[name] for name in (*names, *more)},
         "violations": [violation_data(violation, program) for violation in report.violations],
         "warnings": warnings,
@@ -252,9 +258,9 @@ def verify(
         "kept": [path_divergence_data(row, program) for row in report.kept],
     }
     if as_json:
-        document(told)
+        document(shown)
     else:
-        _show_report(report, data, told["violations"], told["kept"])
+        _show_report(report, data, shown["violations"], shown["kept"])
         for warning in warnings:
             click.echo(f"warning: {warning}", err=True)
     if report.interrupted:
@@ -295,7 +301,7 @@ def _confidence(data: Mapping[str, Any]) -> str:
 
 
 def _confidence_text(data: Mapping[str, Any]) -> str:
-    """Return the confidence, and why there is none yet."""
+    """Return the confidence as text, or the reason why there is none yet."""
     from lyra.vesper.confidence import COMPARED_MIN
 
     text = f"confidence {_confidence(data)}"
@@ -317,7 +323,7 @@ def _counts(data: Mapping[str, Any]) -> str:
 
 
 def _reach_lines(data: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what was not reached, and what cannot be."""
+    """Yield lines about the parts that were not reached, and those that cannot be."""
     if data["complete"]:
         yield "complete: all inputs that the node may accept were compared"
     if data["unreached"]:

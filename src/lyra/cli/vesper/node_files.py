@@ -50,7 +50,7 @@ def node_named(name: str) -> Node:
 
 
 def input_options(function: Any) -> Any:
-    """`-i NAME=VALUE` and `--input-json`."""
+    """Add the options `-i NAME=VALUE` and `--input-json` to a command."""
     function = click.option(
         "-i",
         "--input",
@@ -64,7 +64,7 @@ def input_options(function: Any) -> Any:
 
 
 def inputs_of(node: Node, pairs: Iterable[str], document: str | None) -> dict[str, Any]:
-    """Return the inputs of a command line. Numbers with a point are decimals; what a text input is given stays text."""
+    """Return the inputs of a command line. Numbers with a point are decimals; the value of a text input stays text."""
     inputs: dict[str, Any] = {}
     if document is not None:
         inputs = _object(document)
@@ -107,7 +107,7 @@ def _value(text: str) -> Any:
 
 
 def node_files(names: Iterable[str]) -> list[Path]:
-    """Files as they are named, and the .vsp files of folders. Whether a named file is there shows when it is read."""
+    """Return the named files and the .vsp files of named folders. A missing file is an error when it is read."""
     files: list[Path] = []
     for name in names:
         path = Path(name)
@@ -129,8 +129,8 @@ def source_of(file: Path) -> tuple[str, str]:
 
 
 def say_problems(error: LyraError) -> None:
-    """Mistakes of a file on stderr, as compilers show them: place, sentence, the line with a caret, hint. All mistakes
-    of the file are shown, also those that stand behind the step at which the command stopped."""
+    """Print the mistakes of a file on stderr as compilers do: place, sentence, the line with a caret, hint. All
+    mistakes of the file are shown, also those after the one at which the command stopped."""
     from lyra.vesper.loading import ERROR, render_issue
 
     file = str(error.fields.get("file") or "")
@@ -167,7 +167,7 @@ _PAUSE_S = 0.1
 
 
 def runtime_options(function: Any) -> Any:
-    """`--database`, `--provider`, `--grant`."""
+    """Add the options `--database`, `--provider` and `--grant` to a command."""
     function = click.option("--database", metavar="URL", help="sqlite:///FILE or postgresql://…")(function)
     function = click.option(
         "--provider", "providers", metavar="NAME=URL", multiple=True, help="The address behind a provider's name."
@@ -198,15 +198,13 @@ def runtime_of(
 ) -> Runtime:
     from lyra.vesper.runtime.runtime import Runtime
 
-    return Runtime(
-        store_of(invocation),
-        database=database,
-        providers=provider_addresses(providers),
-        grant=list(grants) or None,
-        results=invocation.config.vesper.results.reveal(),
-        min_successes=invocation.config.vesper.min_successes,
-        **more,
-    )
+    usual = {
+        "store": more.get("store") or store_of(invocation),
+        "results": invocation.config.vesper.results.reveal(),
+        "min_successes": invocation.config.vesper.min_successes,
+    }
+    grant = list(grants) or None
+    return Runtime(database=database, providers=provider_addresses(providers), grant=grant, **{**usual, **more})
 
 
 def runtime_around(invocation: Invocation, node: Node) -> Runtime:
@@ -265,7 +263,7 @@ def drop_unwritten(program: NodeProgram, texts: Mapping[str, str]) -> dict[str, 
 
 
 def render_values(program: NodeProgram, variables: Mapping[str, Any], redaction: Redaction) -> dict[str, str]:
-    """Values as texts, without sensitive ones; long ones are cut."""
+    """Return values as texts, without sensitive ones; long ones are cut."""
     from lyra.vesper.runtime.privacy import sensitive_inputs
     from lyra.vesper.values.json_values import json_shape
     from lyra.vesper.values.redaction import REDACTED

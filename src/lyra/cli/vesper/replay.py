@@ -124,7 +124,7 @@ class _NodePrompt(TravelPrompt):
             raise ConfigError(self._redaction.text(error.message), hint=hint) from None
 
     def greeting(self) -> tuple[list[str], list[dict[str, Any]]]:
-        """Return what is told first, as lines and as data."""
+        """Return the opening message, as lines and as data."""
         trace, outcome = self._replayer.trace, self._replayer.outcome
         lines = [f"Replaying execution: {trace.trace_id}", f"Node: {trace.node} ({trace.path}, {trace.mode})"]
         lines.append(f"Timestamp: {datetime.fromtimestamp(trace.now, UTC).isoformat(sep=' ', timespec='seconds')}")
@@ -194,23 +194,23 @@ class _NodePrompt(TravelPrompt):
             render_values(self._replayer.program, {name: part}, self._redaction)[name]
             for part in (known.get(name), value)
         )
-        told = self._make_message(f"Step {number}: {name} = {now}")
+        message = self._make_message(f"Step {number}: {name} = {now}")
         if name not in known:
-            return told
+            return message
         change = self._redaction.text(f"Change: {name} {before} -> {now}")
-        return CommandResult(f"{told.text}\n  {change}", {**told.data, "before": before, "after": now})
+        return CommandResult(f"{message.text}\n  {change}", {**message.data, "before": before, "after": now})
 
     def do_run(self, _: str) -> CommandResult:
         first = min(self._replayer.edits, default=1)
-        told = self._make_message(f"Re-executing from step {first}...")
+        message = self._make_message(f"Re-executing from step {first}...")
         self.has_failed = self._replayer.run().error is not None
         lines, data = self._change_lines()
-        lines = [told.text, *self._outcome_lines(first), *lines]
+        lines = [message.text, *self._outcome_lines(first), *lines]
         self._asks = not self.has_failed and self._has_fix()
         if self._asks:
             lines.append("Success! Apply fix? [y/N]")
         return CommandResult(
-            "\n".join(lines), [told.data, {**self._outcome_data(first), "changes": data, "has_fix": self._asks}]
+            "\n".join(lines), [message.data, {**self._outcome_data(first), "changes": data, "has_fix": self._asks}]
         )
 
     def do_changes(self, _: str) -> CommandResult:
@@ -218,7 +218,7 @@ class _NodePrompt(TravelPrompt):
         return CommandResult("\n".join(lines) or "nothing is changed", {"changes": data})
 
     def _change_lines(self) -> tuple[list[str], list[dict[str, Any]]]:
-        """Return what the latest run changed, as lines and as data."""
+        """Return the changes of the latest run, as lines and as data."""
         rows = []
         for name, *values in self._replayer.changes():
             before, now = (
@@ -264,10 +264,10 @@ class _NodePrompt(TravelPrompt):
         return [*lines, *outcome_lines(self._outcome(), self._replayer.program, self._redaction)]
 
     def _outcome(self) -> Outcome:
-        from lyra.vesper.runtime.privacy import redacted_outcome
+        from lyra.vesper.runtime.privacy import redact_outcome
 
         replayer = self._replayer
-        failure = redacted_outcome(replayer.program, replayer.inputs, replayer.outcome, replayer.trace.hidden).error
+        failure = redact_outcome(replayer.program, replayer.inputs, replayer.outcome, replayer.trace.hidden).error
         return msgspec.structs.replace(replayer.outcome, error=failure)
 
     def _make_message(self, text: str) -> CommandResult:

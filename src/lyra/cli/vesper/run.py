@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
@@ -16,6 +18,7 @@ from lyra.cli.vesper.node_files import (
     agent_options,
     input_options,
     inputs_of,
+    load_stored_nodes,
     node_files,
     node_named,
     runtime_of,
@@ -23,7 +26,7 @@ from lyra.cli.vesper.node_files import (
     say_problems,
     source_of,
 )
-from lyra.errors import ConfigError, SourceError
+from lyra.errors import ConfigError, LyraError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -67,7 +70,7 @@ def run(
     as_json: bool,
 ) -> None:
     """Execute the node of FILE (or an id) and print its outputs. It can call the nodes beside FILE, those of
-    `nodes/` and those of the store. Where both paths run and differ, that is told and the exit code is 1."""
+    `nodes/` and those of the store. If both paths run and differ, the differences are shown and the exit code is 1."""
     from lyra.vesper.repository.folders import repository_around
 
     if is_profiled and (mode or path_name == "both"):
@@ -94,8 +97,8 @@ def run(
         ]
     profile = [] if profiled is None else profiled.rows()
     if as_json:
-        told = {"profile": profile} if is_profiled else {}
-        print_document({**_data(outcome, path_name, used), "divergences": divergences, **told})
+        extra = {"profile": profile} if is_profiled else {}
+        print_document({**_data(outcome, path_name, used), "divergences": divergences, **extra})
     else:
         _show(outcome)
         for row in profile:
@@ -121,14 +124,14 @@ def agents_of(node: Node, nodes: Repository, model: str | None) -> dict[str, Any
     if model is None:
         return {}
     from lyra.agents.agent import Agent
-    from lyra.vesper.check.judge import lowered
+    from lyra.vesper.check.judge import lower_unchecked
     from lyra.vesper.check.steps import parts_of
     from lyra.vesper.ir import Constant, EffectStep, MapOf
 
     names: set[str] = set()
     seen, waiting = {node.node_id}, [node]
     while waiting:
-        acts = [part for part in parts_of(lowered(waiting.pop())) if isinstance(part, EffectStep)]
+        acts = [part for part in parts_of(lower_unchecked(waiting.pop())) if isinstance(part, EffectStep)]
         requests = [dict(act.request.entries) for act in acts if isinstance(act.request, MapOf)]
         for request in requests:
             agent, called = request.get("agent"), request.get("node_id")
@@ -168,7 +171,8 @@ def _show(outcome: Outcome) -> None:
         click.echo(printable(f"error[{outcome.error.code}]: {outcome.error.message}"), err=True)
         return
     for name, value in json_shape(outcome.outputs).items():
-        click.echo(printable(f"{name}: {value}"))
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        click.echo(printable(f"{name}: {text}"))
 
 
 # ---------------------------------------------------------------- tests
@@ -246,13 +250,19 @@ def test(
 
     nodes = Repository()
     more: dict[str, Any] = {"nodes": nodes, "budget": None if budget is None else dollars(budget)}
+    more |= {"store": "memory", "results": "memory"}  # a run has keys, states of machines and results of its own
+    invocation = ctx.ensure_object(Invocation)
+    stored = load_stored_nodes(invocation)
     done: list[CaseRun] = []
     diverged: list[Mapping[str, Any]] = []
     violations: list[dict[str, Any]] = []
     warnings: list[str] = []
     wrong = 0
-    with runtime_of(ctx.ensure_object(Invocation), database, providers, grants, **more) as runtime:
+    with runtime_of(invocation, database, providers, grants, **more) as runtime:
         runtime.on_event(lambda event: diverged.append(event.data), ["vesper.diverged"])
+        for node in stored.nodes.values():
+            with suppress(LyraError):  # of an earlier version of Lyra, and not valid for this one
+                runtime.add_node(node)
         for file in node_files(files or (".",)):
             try:
                 source_of(file)
@@ -309,7 +319,7 @@ def _ran(runtime: Runtime, file: str, node: Node, diverged: list[Mapping[str, An
 
 
 def _search(file: str, node: Node, number: int) -> tuple[CaseRun, list[dict[str, Any]], list[str]]:
-    """Return what a search for inputs that break the node's contract came to, these inputs, and warnings."""
+    """Search for inputs that break the node's contract; return the result, these inputs, and warnings."""
     from lyra.cli.vesper.evidence import path_divergence_data, violation_data, violation_lines
     from lyra.vesper.check.judge import program_of
     from lyra.vesper.evidence.differential import test_node, weak_evidence
@@ -329,21 +339,19 @@ def _search(file: str, node: Node, number: int) -> tuple[CaseRun, list[dict[str,
 def _properties(file: str, node: Node, number: int) -> Iterator[CaseRun]:
     from lyra.vesper.check.judge import program_of
     from lyra.vesper.evidence.properties import check_properties
-    from lyra.vesper.runtime.privacy import redacted_fields
+    from lyra.vesper.runtime.privacy import redact_fields
     from lyra.vesper.values.redaction import Redaction
 
     program, nothing = program_of(node), Redaction(())  # sensitive inputs are hidden by their names
     for result in check_properties(node, number):
-        inputs = (
-            None if result.inputs is None else [redacted_fields(program, shown, nothing) for shown in result.inputs]
-        )
+        inputs = None if result.inputs is None else [redact_fields(program, shown, nothing) for shown in result.inputs]
         counts = {"checked": result.checked, "accepted": result.accepted, "shown": result.is_shown}
         tried = {**counts, "inputs": inputs}
         yield CaseRun(file, result.name, list(result.problems), tried)
 
 
 def _describe_tries(ran: CaseRun) -> list[str]:
-    """Lines about a property test: what broke it, or how much it tried."""
+    """Return lines about a property test: the inputs that broke it, or how many it tried."""
     import json
 
     if ran.tried is None:

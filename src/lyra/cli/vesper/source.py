@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,12 @@ from lyra.cli.vesper.node_files import node_files, node_named, say_problems, sou
 from lyra.errors import ConfigError, LyraError, SourceError
 
 if TYPE_CHECKING:
-    from lyra.vesper.ir import NodeProgram
+    from collections.abc import Iterable, Iterator
+
+    from lyra.vesper.ir import NodeInput, NodeProgram
     from lyra.vesper.loading import Issue
     from lyra.vesper.nodes import Node
+    from lyra.vesper.nodes.model import StepDeclaration
 
 
 @click.command(cls=CliCommand, name="validate")
@@ -30,32 +34,33 @@ def validate(ctx: click.Context, /, *, files: tuple[str, ...], strict: bool, is_
     from lyra.vesper.check.judge import has_errors
     from lyra.vesper.loading import render_issue
 
-    valid, refuted = True, False
-    told: list[dict[str, Any]] = []
+    valid, refuted, paths = True, False, node_files(files)
+    rows: list[dict[str, Any]] = []
     proofs: list[dict[str, Any]] = []
-    for file in node_files(files):
+    for file in paths:
         text, issues = _issues_of(file, strict=strict)
-        valid = valid and not has_errors(issues)
-        told += [{"file": str(file), **_issue_data(issue)} for issue in issues]
+        is_right = not has_errors(issues)
+        valid = valid and is_right
+        rows += [{"file": str(file), **_issue_data(issue)} for issue in issues]
         if not as_json:
             for issue in issues:
                 click.echo(printable(render_issue(issue, str(file), text)), err=True)
-        if is_proved and not has_errors(issues):
+            if is_right:
+                click.echo(printable(f"{file}: valid") if len(paths) > 1 else "valid")
+        if is_proved and is_right:
             results = prove_node(node_named(str(file)))
             refuted = refuted or any(result.verdict == "refuted" for result in results)
             proofs += results_data(str(file), results)
             if not as_json:
                 print_results(str(file), results)
     if as_json:
-        document({"valid": valid, "issues": told, **({"results": proofs} if is_proved else {})})
-    elif valid:
-        click.echo("valid")
+        document({"valid": valid, "issues": rows, **({"results": proofs} if is_proved else {})})
     ctx.exit(2 if not valid else 1 if refuted else 0)
 
 
 def _issues_of(file: Path, *, strict: bool) -> tuple[str, list[Issue]]:
     """Return the text of a file and all remarks on it; one remark where it cannot be read."""
-    from lyra.vesper.check.judge import check_text, lowered
+    from lyra.vesper.check.judge import check_text, lower_unchecked
     from lyra.vesper.loading import ERROR, Issue
     from lyra.vesper.repository.folders import repository_around
 
@@ -67,7 +72,7 @@ def _issues_of(file: Path, *, strict: bool) -> tuple[str, list[Issue]]:
 
     def callee(node_id: str) -> NodeProgram | None:
         node = repository_around(file).find(node_id)
-        return None if node is None else lowered(node)
+        return None if node is None else lower_unchecked(node)
 
     return text, check_text(text, name, strict=strict, callees=callee)
 
@@ -140,6 +145,33 @@ def _write_picture(node: Node, output: str | None) -> None:
     note(printable(f"wrote {output}"))
 
 
+def _input_line(entry: NodeInput) -> str:
+    """Return an input with its type, its default and its constraints."""
+    from msgspec import UNSET
+
+    from lyra.vesper.values.json_values import json_shape
+    from lyra.vesper.values.types import describe
+
+    words = [f"{entry.name}: {describe(entry.type)}"]
+    if entry.default is not UNSET:
+        words.append(f"default {json.dumps(json_shape(entry.default), ensure_ascii=False)}")
+    elif not entry.required:
+        words[0] += " (optional)"
+    return ", ".join([*words, *(condition.text for condition in entry.constraints)])
+
+
+def _step_lines(steps: Iterable[StepDeclaration], indent: str = "") -> Iterator[str]:
+    """Yield the steps by name and operation, those inside a step further in, under the name of their block."""
+    for step in steps:
+        yield f"{indent}{step.name}: {step.operation}"
+        for block, inner in step.blocks.items():
+            further = f"{indent}  "
+            if inner and block != "steps":
+                yield f"{further}{block}:"
+                further += "  "
+            yield from _step_lines(inner, further)
+
+
 def _description(node: Node, program: NodeProgram) -> dict[str, Any]:
     from lyra.vesper.values.types import describe
 
@@ -148,16 +180,13 @@ def _description(node: Node, program: NodeProgram) -> dict[str, Any]:
         "type": program.kind,
         "intent": program.intent,
         "digest": program.digest,
-        "inputs": [
-            f"{entry.name}: {describe(entry.type)}" + ("" if entry.required else " (optional)")
-            for entry in program.inputs
-        ],
+        "inputs": [_input_line(entry) for entry in program.inputs],
         "success": [f"{entry.name}: {describe(entry.type)}" for entry in program.success],
         "error": [f"{entry.name}: {describe(entry.type)}" for entry in program.error],
         "preconditions": [contract.text for contract in program.preconditions],
         "postconditions": [contract.text for contract in program.postconditions],
         "invariants": [contract.text for contract in program.invariants],
-        "steps": [f"{step.name}: {step.operation}" for step in node.flow],
+        "steps": list(_step_lines(node.flow)),
         "needs": list(program.capabilities),
         "pure": program.pure,
     }

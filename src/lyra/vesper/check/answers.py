@@ -112,7 +112,7 @@ class AnswerReader:
             without_null(expression.type), EnumType
         ):
             self.state.error("type", f"an error code is a string, not {describe(expression.type)}", path, value=True)
-        elif (declared := self.declared_codes()) is not None:
+        elif (declared := self.list_error_codes()) is not None:
             kind = without_null(expression.type)
             if not isinstance(kind, EnumType) or not {*kind.values} <= {*declared, *CODES}:
                 message = "the error code comes from a value, and the node lists the codes that it answers with"
@@ -121,13 +121,13 @@ class AnswerReader:
 
     def check_code(self, code: str, path: Path) -> None:
         """Error coverage: a code that the node answers with is among those that it declares."""
-        declared = self.declared_codes()
+        declared = self.list_error_codes()
         if declared is not None and code not in declared and code not in CODES:
             hint = close_to(code, declared)
             message = f"error code `{code}` is not declared in outputs.error"
             self.state.error("undeclared_error", message, path, hint=hint, value=True)
 
-    def declared_codes(self) -> tuple[str, ...] | None:
+    def list_error_codes(self) -> tuple[str, ...] | None:
         """Return the values of the error code's enum; None where the node does not list them."""
         for name in CODE_FIELDS:
             kind = without_null(self.error[name]) if name in self.error else None

@@ -74,15 +74,15 @@ class ContractReader:
             return ir.Contract(source.text, None, "it cannot be read")
         slots = len(self.state.olds), dict(self.state.old_slots)
         try:
-            expression = self._typed(term, scope, site)
+            expression = self._type_contract(term, scope, site)
         except UndefinedName as error:
             del self.state.olds[slots[0] :]
             self.state.old_slots = slots[1]
             return self._unverifiable(source, str(error), site, error.offset)
         return ir.Contract(source.text, expression)
 
-    def _typed(self, term: Term, scope: NameScope, site: TextSite) -> ir.TypedExpression:
-        name = _undefined_bare(term, scope)
+    def _type_contract(self, term: Term, scope: NameScope, site: TextSite) -> ir.TypedExpression:
+        name = _find_undefined_name(term, scope)
         if name is not None:
             message = f"the contract is unverifiable unless the embedding program has a predicate `{name}`"
             self.state.mark(WARNING, "unverifiable", message, site, term.start)
@@ -106,11 +106,11 @@ class ContractReader:
         except ParseError as error:
             self.state.syntax(error, site)
             return ir.Condition(value, self.typing.value(None, path, scope))
-        name = _undefined_bare(term, scope)
+        name = _find_undefined_name(term, scope)
         if name is not None:
             place = self.state.place(site, term.start)
             return ir.Condition(value, ir.Host(type=BOOLEAN, name=name, arguments=(), place=place))
-        expression = self.typing.term(term, scope.changed(allows_hosts=True), site)
+        expression = self.typing.term(term, scope.copy_with(allows_hosts=True), site)
         self._boolean(expression, site, term)
         return ir.Condition(value, expression)
 
@@ -121,7 +121,7 @@ class ContractReader:
             self.state.mark(ERROR, "not_boolean", message, site, term.start)
 
 
-def _undefined_bare(term: Term, scope: NameScope) -> str | None:
+def _find_undefined_name(term: Term, scope: NameScope) -> str | None:
     """Return the name of a term that is nothing but an undefined name."""
     if not isinstance(term, NameTerm):
         return None
@@ -162,10 +162,11 @@ class Constraints:
         self.typing = typing
         self.types = types
 
-    def of_field(
+    def build_conditions(
         self, field: FieldDeclaration, kind: ValueType, subject: ir.TypedExpression | None = None
     ) -> tuple[ir.Condition, ...]:
-        """Return the checks of an input's or output's value; `subject` stands for it, `value` where there is none."""
+        """Return the checks of an input's or output's value. They are about `subject`, or about the name `value`
+        without one."""
         target = subject or ir.NodeVariable(type=kind, name="value", place=self.state.document.place(field.path))
         checks = self._field(field, target, 0)
         return tuple(ir.Condition(text, self._unless_null(target, expression)) for text, expression in checks)
@@ -205,11 +206,11 @@ class Constraints:
         declaration = self.types.declarations.get(text.strip())
         if declaration is not None:
             return self._check_custom(declaration, subject, depth)
-        if text.strip().startswith("map") and any(name in text for name in self._constrained()):
+        if text.strip().startswith("map") and any(name in text for name in self._list_constrained_types()):
             self.state.info("unchecked", "constraints of the values of a map are not checked", path)
         return []
 
-    def _constrained(self) -> list[str]:
+    def _list_constrained_types(self) -> list[str]:
         return [name for name, declared in self.types.declarations.items() if declared.constraints]
 
     def _check_elements(
@@ -263,9 +264,9 @@ class Constraints:
             return None
         word = value.strip()
         if word == "non_empty":
-            return self._sized(word, ">", 0, path, subject)
+            return self._build_length_limit(word, ">", 0, path, subject)
         if word in _SIGNS:
-            return self._bound(word, _SIGNS[word], 0, path, subject)
+            return self._build_limit(word, _SIGNS[word], 0, path, subject)
         pair = _PAIR.match(value)
         if pair is not None:
             return self._text_pair(pair[1], pair[2].strip(), path, subject)
@@ -289,9 +290,9 @@ class Constraints:
     ) -> tuple[str, ir.TypedExpression] | None:
         text = f"{key}: {value}"
         if key in _BOUNDS:
-            return self._bound(text, _BOUNDS[key], value, path, subject)
+            return self._build_limit(text, _BOUNDS[key], value, path, subject)
         if key in _LENGTHS:
-            return self._sized(text, _LENGTHS[key], value, path, subject)
+            return self._build_length_limit(text, _LENGTHS[key], value, path, subject)
         if key == "pattern":
             return self._pattern(text, value, path, subject)
         if key in ("enum", "values", "one_of") and isinstance(value, list):
@@ -304,7 +305,7 @@ class Constraints:
         hint = close_to(word, words) or f"write a condition such as `value > 0`, or one of {', '.join(words)}"
         self.state.error("bad_constraint", f"there is no constraint `{word}`", path, hint=hint)
 
-    def _bound(
+    def _build_limit(
         self, text: str, operator: str, limit: Any, path: Path, subject: ir.TypedExpression
     ) -> tuple[str, ir.TypedExpression] | None:
         kind = without_null(subject.type)
@@ -318,7 +319,7 @@ class Constraints:
             return None
         return text, self._compare(operator, subject, constant, path)
 
-    def _sized(
+    def _build_length_limit(
         self, text: str, operator: str, limit: Any, path: Path, subject: ir.TypedExpression
     ) -> tuple[str, ir.TypedExpression] | None:
         kind = without_null(subject.type)

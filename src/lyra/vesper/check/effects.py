@@ -98,7 +98,7 @@ class EffectLowering:
         kind = _KINDS.get(step.operation, step.operation)
         guards = self.steps.guards(step, scope)
         request, capabilities, output_type = self._request(kind, step, scope)
-        capability = self._covered(capabilities, step)
+        capability = self._require_capabilities(capabilities, step)
         rules = self.rules.read_step(step, scope)
         retry = self.rules.policy_of(step, rules)
         output = self.steps.bind(step, output_type, scope)
@@ -168,7 +168,7 @@ class EffectLowering:
         try:
             return [f"database.read.{table}" for table in query_tables(query).tables] or ["database.read"]
         except SqlRefused as error:
-            self.sql.refused(error, query, str(setting.value), setting.path)
+            self.sql.report_refusal(error, query, str(setting.value), setting.path)
             return []
 
     def _table(self, step: StepDeclaration) -> str:
@@ -349,7 +349,7 @@ class EffectLowering:
                 message = f"`{key}` has no effect on a transaction: its steps have outputs of their own"
                 self.state.warn("no_effect", message, step.settings[key].path)
         before = dict(scope.names)
-        rules_scope = scope.changed()
+        rules_scope = scope.copy_with()
         kept, self._rights = self._rights, {}
         steps = self.steps.block(step.blocks.get("steps", ()), scope)
         rights, self._rights = tuple(self._rights), kept
@@ -405,7 +405,8 @@ class EffectLowering:
         if not isinstance(table, dict):
             self.state.error("wrong_form", "`on_success` has `extract`, which maps names to paths", setting.path)
             return tuple(extract)
-        inner = scope.changed(names=scope.names | {"response": kind})
+        self.state.judge_keys(setting.value, ("extract", "description"), setting.path)
+        inner = scope.copy_with(names=scope.names | {"response": kind})
         if output != "response" and effect not in ("http.call",):
             inner.aliases = inner.aliases | {"response": response}
         for name, text in table.items():
@@ -427,7 +428,7 @@ class EffectLowering:
             return response
         root = _root(term)
         if root is not None and root not in scope.names and root not in scope.aliases:
-            names = scope.changed(aliases=scope.aliases | {root: ir.FieldOf(type=ANY, target=response, name=root)})
+            names = scope.copy_with(aliases=scope.aliases | {root: ir.FieldOf(type=ANY, target=response, name=root)})
             return self.typing.term(term, names, TextSite(path))
         return self.typing.term(term, scope, TextSite(path))
 
@@ -438,15 +439,15 @@ class EffectLowering:
             return (), ()
         if kind != "db.query":
             self.state.warn("no_effect", "`on_result` belongs to a query", step.settings["on_result"].path)
-        sides = scope.changed(), scope.changed()
+        sides = scope.copy_with(), scope.copy_with()
         if_found = self.steps.block(step.blocks.get("if_found", ()), sides[0])
         if_empty = self.steps.block(step.blocks.get("if_empty", ()), sides[1])
         ends = (always_returns(if_found), always_returns(if_empty))
-        merge(scope, [side for side, over in zip(sides, ends, strict=True) if not over] or [scope.changed()])
+        merge(scope, [side for side, over in zip(sides, ends, strict=True) if not over] or [scope.copy_with()])
         return if_found, if_empty
 
     # ------------------------------------------------------------ rights and times
-    def _covered(self, capabilities: list[str], step: StepDeclaration) -> str:
+    def _require_capabilities(self, capabilities: list[str], step: StepDeclaration) -> str:
         """Return the capability of the step; each that it needs is declared."""
         declared = self.state.node.security.capabilities_required
         result = ""
@@ -581,7 +582,7 @@ def overlap(required: str, denied: str) -> bool:
     return matches(denied, required) or matches(required, denied)
 
 
-def denied_capability(text: str) -> Capability | None:
+def parse_denial(text: str) -> Capability | None:
     """Return the capability that a denial means; `network` means all of `network.*`. None where it means none."""
     for spelling in (text, f"{text}.*"):
         try:

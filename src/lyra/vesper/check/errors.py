@@ -35,12 +35,12 @@ _KINDS: Final = {  # what an act can fail with, where that is known
 _HINT: Final = "map it: `on_error: [{error_type: any, return_error: CODE}]`, or declare it in outputs.error"
 
 
-def unmapped_errors(program: ir.NodeProgram, state: CheckState) -> None:
+def judge_unmapped_errors(program: ir.NodeProgram, state: CheckState) -> None:
     """Remark on acts that fail with a code which the node does not declare."""
-    declared = declared_codes(program)
+    declared = list_error_codes(program)
     if declared is None or state.is_broken:
         return
-    known = {*declared, *_answered(program.rules)}
+    known = {*declared, *_list_answered_errors(program.rules)}
     paths = {step.name: step.path for step in state.node.all_steps()}
     statements = {
         part.name
@@ -51,7 +51,7 @@ def unmapped_errors(program: ir.NodeProgram, state: CheckState) -> None:
     }
     for step, caught in _acts_of(program.steps, frozenset(known)):
         if step.name in statements:
-            continue  # what its transaction does not map is told there
+            continue  # errors that its transaction does not map are reported for the transaction
         path = paths.get(step.name, ("flow",))
         if isinstance(step, ir.EffectStep) and step.kind == "node.call":
             _judge_callee(step, caught, path, state)
@@ -80,7 +80,7 @@ def _judge_callee(step: ir.EffectStep, caught: frozenset[str], path: Path, state
     callee = state.callees(called) if state.callees is not None else None
     if callee is None:
         return
-    codes = declared_codes(callee)
+    codes = list_error_codes(callee)
     if codes is None:
         message = f"`{called}` lists no error codes, and any code of it is an answer of this node"
         state.warn("undeclared_error", message, path, hint=_HINT)
@@ -89,7 +89,7 @@ def _judge_callee(step: ir.EffectStep, caught: frozenset[str], path: Path, state
         state.warn("undeclared_error", message, path, hint=_HINT)
 
 
-def unmet_rules(program: ir.NodeProgram, state: CheckState) -> None:
+def judge_unmet_rules(program: ir.NodeProgram, state: CheckState) -> None:
     """Remark on rules about errors that never happen at their step."""
     paths = {step.name: step.path for step in state.node.all_steps()}
     for step, _ in _acts_of(program.steps, frozenset()):
@@ -106,7 +106,7 @@ def unmet_rules(program: ir.NodeProgram, state: CheckState) -> None:
                 state.warn("unreachable", message, path)
 
 
-def declared_codes(program: ir.NodeProgram) -> tuple[str, ...] | None:
+def list_error_codes(program: ir.NodeProgram) -> tuple[str, ...] | None:
     """Return the error codes that a node lists; None where it lists none."""
     for output in program.error:
         kind = without_null(output.type)
@@ -115,7 +115,7 @@ def declared_codes(program: ir.NodeProgram) -> tuple[str, ...] | None:
     return None
 
 
-def _answered(rules: Sequence[ir.ErrorRule]) -> set[str]:
+def _list_answered_errors(rules: Sequence[ir.ErrorRule]) -> set[str]:
     return {rule.error for rule in rules if rule.answer is not None}
 
 
@@ -124,10 +124,10 @@ def _acts_of(steps: Sequence[ir.Step], caught: frozenset[str]) -> Iterator[tuple
     for step in steps:
         match step:
             case ir.EffectStep():
-                yield step, caught | _answered(step.rules)
+                yield step, caught | _list_answered_errors(step.rules)
                 yield from _acts_of((*step.found, *step.empty), caught)
             case ir.TransactionStep():
-                inside = caught | _answered(step.rules)
+                inside = caught | _list_answered_errors(step.rules)
                 yield step, inside
                 yield from _acts_of(step.steps, inside)
             case ir.BranchStep():

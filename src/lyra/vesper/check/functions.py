@@ -14,16 +14,7 @@ from typing import TYPE_CHECKING, Final
 from lyra.core.linear_regex import BadPattern
 from lyra.vesper import ir
 from lyra.vesper.check.state import NameScope, TextSite
-from lyra.vesper.check.types import (
-    common,
-    element_of,
-    field_type,
-    is_key,
-    is_ordered,
-    is_text,
-    may_equal,
-    nullable,
-)
+from lyra.vesper.check.types import common, element_of, field_type, is_key, is_ordered, is_text, may_equal, nullable
 from lyra.vesper.expressions.functions import DIRECTIVES, FUNCTIONS, ROUNDINGS, UNITS, BuiltIn, Kind, Parameter
 from lyra.vesper.expressions.terms import CallTerm, StarTerm
 from lyra.vesper.nodes.reader import close_to

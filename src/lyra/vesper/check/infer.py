@@ -47,7 +47,7 @@ from lyra.vesper.expressions.terms import (
     Term,
     UnaryTerm,
     children,
-    printed,
+    format_term,
 )
 from lyra.vesper.loading import ERROR, WARNING
 from lyra.vesper.nodes.reader import close_to
@@ -223,7 +223,7 @@ class Typing:
         if term.name in AMBIENT:
             self.state.ambient.add(term.name)
             return ir.NodeVariable(type=ANY, name=term.name, place=place)
-        return self._undefined(term.name, scope, site, term.start)
+        return self._report_undefined(term.name, scope, site, term.start)
 
     def _element_field(self, name: str, scope: NameScope, place: tuple[int, int]) -> ir.TypedExpression:
         element = scope.element
@@ -231,7 +231,7 @@ class Typing:
         target = ir.NodeVariable(type=element.type, name=element.name, place=place)
         return ir.FieldOf(type=field_type(element.type, name) or ANY, target=target, name=name, place=place)
 
-    def _undefined(self, name: str, scope: NameScope, site: TextSite, offset: int) -> ir.TypedExpression:
+    def _report_undefined(self, name: str, scope: NameScope, site: TextSite, offset: int) -> ir.TypedExpression:
         if name in OTHER_NAMES:
             hint = f"write {OTHER_NAMES[name]}"
             return self.wrong("undefined_name", f"`{name}` is not defined here", site, offset, hint=hint)
@@ -241,7 +241,7 @@ class Typing:
         return self.wrong("undefined_name", f"`{name}` is not defined here", site, offset, hint=hint)
 
     def _member(self, term: MemberTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:
-        direct = self._prefixed(term, scope, site)
+        direct = self._type_prefixed_name(term, scope, site)
         if direct is not None:
             return direct
         target = self.term(term.target, scope, site)
@@ -275,8 +275,9 @@ class Typing:
         offset = term.end - len(term.name)
         return self.wrong("unknown_field", f"a value of type {describe(kind)} has no fields", site, offset)
 
-    def _prefixed(self, term: MemberTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression | None:
-        """`inputs.NAME`, and in postconditions `outputs.NAME`, where no variable has that name."""
+    def _type_prefixed_name(self, term: MemberTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression | None:
+        """Type `inputs.NAME`, and in postconditions `outputs.NAME`; None where a variable has the name before the
+        dot."""
         if not isinstance(term.target, NameTerm) or term.target.name in scope.names:
             return None
         group = term.target.name
@@ -476,9 +477,9 @@ class Typing:
         else:
             collection = self._collection(term.collection, scope, site)
             offset = term.collection.start
-        return self._quantified(term.kind.lower(), term.name, collection, term.body, scope, site, offset)
+        return self._type_quantifier(term.kind.lower(), term.name, collection, term.body, scope, site, offset)
 
-    def _quantified(
+    def _type_quantifier(
         self,
         kind: str,
         name: str,
@@ -506,7 +507,8 @@ class Typing:
             self._projects = outer
 
     def _all_or_any(self, term: CallTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:
-        """`all(user.balance >= 0)` is FORALL user IN users; of an array of booleans, all of it."""
+        """Type `all(user.balance >= 0)` as FORALL user IN users, and `all(flags)` as all elements of an array of
+        booleans."""
         kind = "forall" if term.function == "all" else "exists"
         if len(term.arguments) != 1:
             return self.wrong("arity", f"`{term.function}` takes one argument", site, term.start)
@@ -516,7 +518,7 @@ class Typing:
             collection = ir.NodeVariable(
                 type=scope.names[f"{name}s"], name=f"{name}s", place=self.state.place(site, term.start)
             )
-            return self._quantified(kind, name, collection, body, scope, site, body.start)
+            return self._type_quantifier(kind, name, collection, body, scope, site, body.start)
         inner = self._collection(body, scope, site)
         item = element_of(inner.type)
         if inner.type == ANY and not isinstance(body, (NameTerm, MemberTerm, IndexTerm)):
@@ -543,7 +545,7 @@ class Typing:
         if name in FUNCTIONS and FUNCTIONS[name].is_public:
             return self._functions.call(term, scope, site)
         hint = f"write {OTHER_FUNCTIONS[name]}" if name in OTHER_FUNCTIONS else ""
-        # In a contract an unknown name may be a predicate of the host program; one that is nearly a function is told.
+        # In a contract an unknown name may be a predicate of the host program; one like a function is reported.
         hint = hint or close_to(name, CALLED_NAMES, cutoff=0.8 if scope.allows_hosts else 0.6)
         if scope.allows_hosts:
             if hint:
@@ -562,9 +564,9 @@ class Typing:
             return self.wrong("old", "`old` stands inside another `old`", site, term.start)
         if scope.entry is None:
             return self.wrong("old", "`old` stands only in postconditions", site, term.start)
-        inner = scope.changed(names=dict(scope.entry), in_old=True, outputs={})
+        inner = scope.copy_with(names=dict(scope.entry), in_old=True, outputs={})
         operand = self.term(term.arguments[0], inner, site)
-        text = printed(term.arguments[0])
+        text = format_term(term.arguments[0])
         if text not in self.state.old_slots:
             self.state.old_slots[text] = len(self.state.olds)
             self.state.olds.append(operand)
@@ -633,5 +635,5 @@ def _is_number(value: Any) -> bool:
 
 
 def _nothing(place: tuple[int, int] = (0, 0)) -> ir.TypedExpression:
-    """Return what stands for an expression with a mistake."""
+    """Return the placeholder for an expression with a mistake."""
     return ir.Constant(type=ANY, value=None, place=place)

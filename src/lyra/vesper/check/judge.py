@@ -29,7 +29,7 @@ from lyra.vesper.check.state import Callees, CheckState, NameScope, Observer
 from lyra.vesper.check.steps import Steps, depth_of, parts_of
 from lyra.vesper.check.transforms import Transforms
 from lyra.vesper.check.types import TypeTable, common, nullable
-from lyra.vesper.loading import ERROR, INFO, WARNING, Issue, error_of, sorted_issues
+from lyra.vesper.loading import ERROR, INFO, WARNING, Issue, error_of, sort_issues
 from lyra.vesper.nodes.model import ContractText, FieldDeclaration, MachineDeclaration, Node, TypeDeclaration
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.nodes.sections import read_node
@@ -59,7 +59,7 @@ def program_of(node: Node, *, strict: bool = False) -> ir.NodeProgram:
     return program
 
 
-def lowered(node: Node) -> ir.NodeProgram:
+def lower_unchecked(node: Node) -> ir.NodeProgram:
     """Return the program of a node that may have errors: to look at, not to run."""
     return lower_node(node)[0]
 
@@ -71,8 +71,8 @@ def has_errors(issues: Sequence[Issue]) -> bool:
 def check_node(
     node: Node, *, strict: bool = False, callees: Callees | None = None, observer: Observer | None = None
 ) -> tuple[ir.NodeProgram, list[Issue]]:
-    """Return the program of a node, fit to run where no remark is an error, and all remarks. The observer is told what
-    the names of expressions stand for."""
+    """Return the program of a node, fit to run where no remark is an error, and all remarks. The observer
+    receives the meaning of the names in expressions."""
     program, state = lower_node(node, observer)
     state.callees = callees
     judge_program(program, state)
@@ -86,7 +86,7 @@ def check_node(
         issues = [
             msgspec.structs.replace(issue, severity=ERROR) if issue.severity == WARNING else issue for issue in issues
         ]
-    return program, sorted_issues(issues)
+    return program, sort_issues(issues)
 
 
 # ---------------------------------------------------------------- lower
@@ -172,14 +172,15 @@ class _Lowering:
         return msgspec.structs.replace(program, digest=digest_of(program))
 
     def _error_ambient(self, flow: Any) -> set[str]:
-        """`error` is an ambient object only where steps read it: postconditions have one of their own."""
+        """Return `error` where steps read it as an ambient object: postconditions have a value of that name
+        themselves."""
         return {part.name for part in parts_of(flow) if isinstance(part, ir.NodeVariable) and part.name == "error"} & (
             self.state.ambient
         )
 
     # ------------------------------------------------------------ fields
     def _input(self, field: FieldDeclaration) -> ir.NodeInput:
-        kind = self.types.of_field(field)
+        kind = self.types.resolve_field(field)
         default: Any = field.default
         if field.default is not msgspec.UNSET:
             default = self.state.literal(field.default, kind, (*field.path, "default"))
@@ -188,13 +189,13 @@ class _Lowering:
             type=kind,
             required=field.required and field.default is msgspec.UNSET,
             default=default,
-            constraints=self.constraints.of_field(field, kind),
+            constraints=self.constraints.build_conditions(field, kind),
             sensitive=self._is_sensitive(field),
             description=field.description,
         )
 
     def _output(self, field: FieldDeclaration) -> ir.NodeOutput:
-        kind = self.types.of_field(field)
+        kind = self.types.resolve_field(field)
         return ir.NodeOutput(name=field.name, type=kind, required=field.required, sensitive=self._is_sensitive(field))
 
     def _is_sensitive(self, field: FieldDeclaration) -> bool:
@@ -226,11 +227,11 @@ class _Lowering:
         )
 
     def _invariant_scope(self, entry: NameScope, success: tuple[ir.NodeOutput, ...]) -> NameScope:
-        """Return what invariants may name: inputs, variables and success fields. A variable may change its type on the
-        way, and an invariant about one that has no value says nothing."""
+        """Return what invariants may name: inputs, variables and success fields. A variable may change its type
+        during the flow, and an invariant about a variable without a value is not judged."""
         fields = {output.name: output.type for output in success}
         variables = dict.fromkeys(self.state.end_names, ANY)
-        return entry.changed(names={**fields, **variables, **entry.names})
+        return entry.copy_with(names={**fields, **variables, **entry.names})
 
     def _all_of(self, texts: tuple[ContractText, ...], scope: NameScope) -> tuple[ir.Contract, ...]:
         return tuple(self.contracts.contract(text, scope) for text in texts)
@@ -240,7 +241,7 @@ class _Lowering:
         contracts: list[ir.Contract] = []
         for field, output in zip(self.node.success, success, strict=True):
             subject = ir.NodeVariable(type=output.type, name=field.name, place=self.state.document.place(field.path))
-            checks = self.constraints.of_field(field, output.type, subject)
+            checks = self.constraints.build_conditions(field, output.type, subject)
             contracts += [ir.Contract(f"{field.name}: {check.text}", check.expression) for check in checks]
         return contracts
 

@@ -6,6 +6,7 @@ counts the first attempt, `max_retries` does not.
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from typing import Any, Final
 
@@ -24,6 +25,10 @@ from lyra.vesper.values.types import STRING
 ACTIONS: Final = ("retry", "backoff", "map_to", "return_error", "compensate", "circuit_breaker")
 _BACKOFFS: Final = ("exponential", "linear", "constant")
 _FOR_PEOPLE: Final = ("notify", "log_level")
+_STATUS: Final = re.compile(r"http_[0-9]{3}\Z")
+_RETRY_KEYS: Final = frozenset(
+    {"max_attempts", "max_retries", "initial_delay", "retry_after", "backoff", "backoff_base", "description"}
+)
 _KEYS: Final = frozenset(
     {
         "action",
@@ -58,36 +63,43 @@ class ErrorRules:
 
     def read_node(self, scope: NameScope) -> tuple[ErrorRule, ...]:
         rules = []
-        is_caught = False
+        caught: set[str] = set()
         for declared in self.state.node.error_handling:
-            compensation = self.steps.block(declared.compensation, scope.changed())
+            compensation = self.steps.block(declared.compensation, scope.copy_with())
             entry = {key: setting.value for key, setting in declared.settings.items()}
             rule = self._rule(any_error(declared.code), entry, declared.path, scope, compensation)
             if rule is not None:
-                is_caught = self._judge_order(rule, declared.path, is_caught=is_caught)
+                self._judge_order(rule, declared.path, caught)
                 rules.append(rule)
         return tuple(rules)
 
     def read_step(self, step: StepDeclaration, scope: NameScope) -> tuple[ErrorRule, ...]:
         """Return the rules of `on_error` in order, `*` last."""
         rules: list[ErrorRule] = []
-        is_caught = False
+        caught: set[str] = set()
         for index, (error, entry, path) in enumerate(self._entries(step)):
-            compensation = self.steps.block(step.compensations.get(index, ()), scope.changed())
+            compensation = self.steps.block(step.compensations.get(index, ()), scope.copy_with())
             rule = self._rule(error, entry, path, scope, compensation)
             if rule is not None:
-                is_caught = self._judge_order(rule, path, is_caught=is_caught)
+                self._judge_order(rule, path, caught)
                 rules.append(rule)
         return tuple(sorted(rules, key=lambda rule: rule.error == "*"))
 
-    def _judge_order(self, rule: ErrorRule, path: Path, *, is_caught: bool) -> bool:
-        """Refuse a rule for a named error after one that answers any; return whether any error is answered now."""
+    def _judge_order(self, rule: ErrorRule, path: Path, caught: set[str]) -> None:
+        """Refuse a rule for a named error after one that answers any, remark on one whose error is answered before;
+        `caught` are the errors that are answered so far."""
         if rule.action not in ANSWERING:
-            return is_caught
-        if is_caught and rule.error != "*":
+            return
+        earlier = rule.error if rule.error in caught else f"{rule.error[:-2]}xx"
+        if "*" in caught and rule.error != "*":
             message = f"the rule for `{rule.error}` is never reached: a rule for any error stands before it"
             self.state.error("unreachable", message, path, hint='move the rule for "*" to the end')
-        return is_caught or rule.error == "*"
+        elif earlier in caught and (earlier == rule.error or _STATUS.match(rule.error)):
+            message = f"the rule for `{rule.error}` is never reached: the one for `{earlier}` stands before it"
+            self.state.warn(
+                "unreachable", message, path, hint=f"move it before the rule for `{earlier}`, or leave it out"
+            )
+        caught.add(rule.error)
 
     def _entries(self, step: StepDeclaration) -> list[tuple[str, dict[str, Any], Path]]:
         setting = step.settings.get("on_error") or step.settings.get("error_handling")
@@ -115,11 +127,9 @@ class ErrorRules:
     def _rule(
         self, error: str, entry: dict[str, Any], path: Path, scope: NameScope, compensation: tuple[Step, ...]
     ) -> ErrorRule | None:
+        self.state.judge_keys(entry, _KEYS, path)
         for key in entry:
-            if key not in _KEYS:
-                hint = close_to(key, _KEYS)
-                self.state.warn("unknown_key", f"`{key}` is not known here and has no effect", (*path, key), hint=hint)
-            elif key in _FOR_PEOPLE:
+            if key in _FOR_PEOPLE:
                 message = f"`{key}` has no effect: `observability` has alerts and log records"
                 self.state.info("no_effect", message, (*path, key))
         answer = self._answer(error, entry, path, scope)
@@ -222,6 +232,8 @@ class ErrorRules:
         retries = [rule.retry for rule in rules if rule.retry is not None]
         named = tuple(error for retry in retries for error in retry.errors)
         if setting is not None and setting.value is not None:
+            if isinstance(setting.value, dict):
+                self.state.judge_keys(setting.value, _RETRY_KEYS, setting.path)
             return self.retry(setting.value, setting.path, errors=tuple(dict.fromkeys(("*", *named))))
         return msgspec.structs.replace(retries[0], errors=named) if retries else None
 

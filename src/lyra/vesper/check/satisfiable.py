@@ -21,7 +21,7 @@ _MIRROR: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": 
 
 
 def judge_contracts(program: ir.NodeProgram, state: CheckState) -> None:
-    """Remarks on constant contracts, and on bounds of an input that contradict each other."""
+    """Remark on constant contracts, and on bounds of an input that contradict each other."""
     declared = state.node.contracts
     groups = (
         ("preconditions", program.preconditions, declared.preconditions),
@@ -30,7 +30,7 @@ def judge_contracts(program: ir.NodeProgram, state: CheckState) -> None:
     )
     for kind, contracts, texts in groups:
         for contract, text in zip(contracts, texts, strict=False):
-            value = folded(contract.expression) if contract.expression is not None else None
+            value = fold_constant(contract.expression) if contract.expression is not None else None
             if value is False:
                 state.error("contradiction", "the contract is never true", text.path, value=True)
             elif value is True:
@@ -38,23 +38,23 @@ def judge_contracts(program: ir.NodeProgram, state: CheckState) -> None:
     _bounds(program, state)
 
 
-def folded(expression: ir.TypedExpression) -> bool | None:
+def fold_constant(expression: ir.TypedExpression) -> bool | None:
     """Return true or false where an expression is constant; None where it depends on a value."""
     match expression:
         case ir.Constant(value=bool() as value):
             return value
         case ir.Not():
-            inner = folded(expression.operand)
+            inner = fold_constant(expression.operand)
             return None if inner is None else not inner
         case ir.Logic():
-            return _folded_logic(expression)
+            return _fold_logic(expression)
         case ir.Compare(left=ir.Constant() as left, right=ir.Constant() as right):
-            return _compared(expression.operator, left.value, right.value)
+            return _compare_constants(expression.operator, left.value, right.value)
     return None
 
 
-def _folded_logic(expression: ir.Logic) -> bool | None:
-    left, right = folded(expression.left), folded(expression.right)
+def _fold_logic(expression: ir.Logic) -> bool | None:
+    left, right = fold_constant(expression.left), fold_constant(expression.right)
     if expression.operator == "implies":
         if left is False or right is True:
             return True
@@ -65,7 +65,7 @@ def _folded_logic(expression: ir.Logic) -> bool | None:
     return None if left is None or right is None else not decisive
 
 
-def _compared(operator: str, left: Any, right: Any) -> bool | None:
+def _compare_constants(operator: str, left: Any, right: Any) -> bool | None:
     if not _is_number(left) or not _is_number(right):
         same_kind = type(left) is type(right)
         equal: dict[str, bool] = {"==": left == right, "!=": left != right}

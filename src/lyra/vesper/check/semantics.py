@@ -15,8 +15,8 @@ from typing import Final
 
 from lyra.core.checking.document import Path
 from lyra.vesper.check.answers import CODE_FIELDS
-from lyra.vesper.check.effects import DANGEROUS, covering, denied_capability, matches, overlap
-from lyra.vesper.check.errors import unmapped_errors, unmet_rules
+from lyra.vesper.check.effects import DANGEROUS, covering, matches, overlap, parse_denial
+from lyra.vesper.check.errors import judge_unmapped_errors, judge_unmet_rules
 from lyra.vesper.check.infer import Typing
 from lyra.vesper.check.satisfiable import judge_contracts
 from lyra.vesper.check.state import CheckState, NameScope
@@ -75,7 +75,7 @@ def _conditions(state: CheckState) -> tuple[TypedExpression, ...]:
 
 
 # ------------------------------------------------------------------ rules
-def alerts(_: NodeProgram, state: CheckState) -> None:
+def judge_alerts(_: NodeProgram, state: CheckState) -> None:
     for index, alert in enumerate(state.node.observability.alerts):
         if not alert.condition:
             state.error("missing_key", "an alert has no `condition`", (_SECTION, "alerts", index))
@@ -83,7 +83,7 @@ def alerts(_: NodeProgram, state: CheckState) -> None:
     _conditions(state)
 
 
-def metrics(program: NodeProgram, state: CheckState) -> None:
+def judge_metrics(program: NodeProgram, state: CheckState) -> None:
     entries: tuple[NodeInput | NodeOutput, ...] = (*program.inputs, *program.success)
     fields = {entry.name: entry for entry in entries}
     names: set[str] = set()
@@ -120,13 +120,13 @@ def _judge_label(label: str, fields: Fields, path: Path, state: CheckState) -> N
         state.error("sensitive", f"`{label}` is sensitive and would leave the machine with the metric", path)
 
 
-def tracing(_: NodeProgram, state: CheckState) -> None:
+def judge_tracing(_: NodeProgram, state: CheckState) -> None:
     rate = state.node.observability.tracing.sample_rate
     if rate is not None and rate > 1:
         state.error("bad_value", "a sample rate is from 0 to 1", (_SECTION, "tracing", "sample_rate"), value=True)
 
 
-def rates(_: NodeProgram, state: CheckState) -> None:
+def judge_rates(_: NodeProgram, state: CheckState) -> None:
     declared = state.node.performance.rate_limit
     if declared is None:
         return
@@ -138,7 +138,7 @@ def rates(_: NodeProgram, state: CheckState) -> None:
             state.error("bad_value", "a rate is such as 100/minute, 5/hour or 1000/day", path, value=True)
 
 
-WATCHING_RULES: Final = (alerts, metrics, tracing, rates)
+WATCHING_RULES: Final = (judge_alerts, judge_metrics, judge_tracing, judge_rates)
 
 
 # Remarks on keys that nothing follows from, or nothing in this case.
@@ -146,7 +146,7 @@ _CONSISTENCIES: Final = ("strong", "eventual")
 _CODE: Final = "no_effect"
 
 
-def settings_of_tests(_: NodeProgram, state: CheckState) -> None:
+def judge_settings_of_tests(_: NodeProgram, state: CheckState) -> None:
     testing = state.node.testing
     for index, test in enumerate(testing.property_tests):
         if test.strategy:
@@ -162,13 +162,13 @@ def settings_of_tests(_: NodeProgram, state: CheckState) -> None:
         state.error("limit", message, ("testing", "differential_tests", "sample_size"), value=True)
 
 
-def processors(_: NodeProgram, state: CheckState) -> None:
+def judge_processors(_: NodeProgram, state: CheckState) -> None:
     if state.node.performance.cpu_limit_cores is not None:
         message = "`cpu_limit_cores` limits nothing: an execution has one thread, and `timeout_seconds` bounds its time"
         state.info(_CODE, message, ("performance", "cpu_limit_cores"))
 
 
-def consistencies(_: NodeProgram, state: CheckState) -> None:
+def judge_consistencies(_: NodeProgram, state: CheckState) -> None:
     """Accept both: each write is committed before its step ends, which is `strong`, and more than `eventual` asks
     for."""
     for step in state.node.all_steps():
@@ -182,21 +182,21 @@ def consistencies(_: NodeProgram, state: CheckState) -> None:
             state.info(_CODE, "every write is strong: it is committed before the step ends", setting.path, value=True)
 
 
-def denials(_: NodeProgram, state: CheckState) -> None:
+def judge_denials(_: NodeProgram, state: CheckState) -> None:
     for index, text in enumerate(state.node.security.denied_capabilities):
-        if denied_capability(text) is None:
+        if parse_denial(text) is None:
             path = ("security", "denied_capabilities", index)
             state.warn("bad_capability", f"{text[:80]!r} is no capability, and denies nothing", path, value=True)
 
 
-UNENFORCED_RULES: Final = (settings_of_tests, processors, consistencies, denials)
+UNENFORCED_RULES: Final = (judge_settings_of_tests, judge_processors, judge_consistencies, judge_denials)
 
 
 # Rules about how handlers and jobs are reached: `route`, `events` and `schedule` in the metadata of a node.
 _TYPES: Final = {"route": "http_handler", "events": "event_handler", "schedule": "scheduled_job"}
 
 
-def entries(program: NodeProgram, state: CheckState) -> None:
+def judge_entries(program: NodeProgram, state: CheckState) -> None:
     metadata = state.node.metadata
     for key, kind in _TYPES.items():
         if getattr(metadata, key) and program.kind != kind:
@@ -247,7 +247,7 @@ def judge_program(program: NodeProgram, state: CheckState) -> None:
 
 
 # ------------------------------------------------------------------ names
-def node_type(_: NodeProgram, state: CheckState) -> None:
+def judge_node_type(_: NodeProgram, state: CheckState) -> None:
     kind = state.node.kind
     if kind and kind not in NODE_TYPES:
         hint = close_to(kind, NODE_TYPES)
@@ -256,7 +256,7 @@ def node_type(_: NodeProgram, state: CheckState) -> None:
         )
 
 
-def versions(_: NodeProgram, state: CheckState) -> None:
+def judge_versions(_: NodeProgram, state: CheckState) -> None:
     written = state.node.metadata.version
     if written and is_node_id(f"x_v{written}") and is_node_id(state.node.node_id):
         major = version_of(state.node.node_id)[0]
@@ -265,14 +265,14 @@ def versions(_: NodeProgram, state: CheckState) -> None:
             state.warn("version", message, ("metadata", "version"), value=True)
 
 
-def reserved_words(_: NodeProgram, state: CheckState) -> None:
+def judge_reserved_words(_: NodeProgram, state: CheckState) -> None:
     fields: tuple[FieldDeclaration, ...] = (*state.node.inputs, *state.node.success, *state.node.error)
     for field in fields:
         if field.name in _RESERVED:
             state.error("reserved_word", f"`{field.name}` is a word of the language", field.path)
 
 
-def duplicate_steps(_: NodeProgram, state: CheckState) -> None:
+def judge_duplicate_steps(_: NodeProgram, state: CheckState) -> None:
     seen: dict[str, StepDeclaration] = {}
     for step in state.node.all_steps():
         if not step.is_named:
@@ -284,7 +284,7 @@ def duplicate_steps(_: NodeProgram, state: CheckState) -> None:
 
 
 # ------------------------------------------------------------------ flow
-def outputs(program: NodeProgram, state: CheckState) -> None:
+def judge_outputs(program: NodeProgram, state: CheckState) -> None:
     """Check that every path returns, or the variables named like outputs are written."""
     if not state.node.flow and not state.is_broken:
         state.warn("empty_flow", "the node has no steps", ("flow",) if state.has_path(("flow",)) else ())
@@ -304,7 +304,7 @@ def outputs(program: NodeProgram, state: CheckState) -> None:
             state.warn("maybe_missing", f"the output `{field.name}` is not written on every path", field.path)
 
 
-def error_coverage(program: NodeProgram, state: CheckState) -> None:
+def judge_error_coverage(program: NodeProgram, state: CheckState) -> None:
     """Remark on codes that are declared and never answered."""
     answered = {*CODES, *state.codes, *(rule.code for rule in state.node.error_handling)}
     for output, field in zip(program.error, state.node.error, strict=True):
@@ -317,7 +317,7 @@ def error_coverage(program: NodeProgram, state: CheckState) -> None:
 
 
 # ------------------------------------------------------------------ rights
-def capability_closure(_: NodeProgram, state: CheckState) -> None:
+def judge_capability_closure(_: NodeProgram, state: CheckState) -> None:
     declared = state.node.security.capabilities_required
     for capability, path in state.needed.items():
         if covering(capability, declared) is None:
@@ -335,20 +335,20 @@ def _conflicts(state: CheckState) -> Iterator[tuple[Path, str, str]]:
                 yield ("security", "capabilities_required", index), capability, denied
 
 
-def dangerous_capabilities(_: NodeProgram, state: CheckState) -> None:
+def judge_dangerous_capabilities(_: NodeProgram, state: CheckState) -> None:
     for index, capability in enumerate(state.node.security.capabilities_required):
         if any(matches(capability, danger) or matches(danger, capability) for danger in DANGEROUS):
             path = ("security", "capabilities_required", index)
             state.warn("dangerous_capability", f"`{capability}` can do harm outside the node", path, value=True)
 
 
-def audit(program: NodeProgram, state: CheckState) -> None:
+def judge_audit(program: NodeProgram, state: CheckState) -> None:
     if not program.pure and state.node.security.audit_level == "none":
         path = ("security", "audit_level")
         state.warn("no_audit", "the node acts outside, and nothing of it is recorded", path, value=True)
 
 
-def sensitive_names(_: NodeProgram, state: CheckState) -> None:
+def judge_sensitive_names(_: NodeProgram, state: CheckState) -> None:
     listed = state.node.security.sensitive_data
     if isinstance(listed, bool):
         return
@@ -362,7 +362,7 @@ def sensitive_names(_: NodeProgram, state: CheckState) -> None:
 
 
 # ------------------------------------------------------------------ numbers
-def latencies(_: NodeProgram, state: CheckState) -> None:
+def judge_latencies(_: NodeProgram, state: CheckState) -> None:
     numbers = state.node.performance
     expected, p99, highest = numbers.expected_latency_ms, numbers.p99_latency_ms, numbers.max_latency_ms
     if expected is not None and p99 is not None and expected > p99:
@@ -376,7 +376,7 @@ def latencies(_: NodeProgram, state: CheckState) -> None:
         state.warn("latency", message, ("performance", "timeout_seconds"), value=True)
 
 
-def resource_limits(_: NodeProgram, state: CheckState) -> None:
+def judge_resource_limits(_: NodeProgram, state: CheckState) -> None:
     numbers = state.node.performance
     if numbers.timeout_seconds is not None and not 0 < numbers.timeout_seconds <= TIME_S_MAX:
         message = f"a time-out is more than 0 and at most {int(TIME_S_MAX)} seconds"
@@ -387,8 +387,8 @@ def resource_limits(_: NodeProgram, state: CheckState) -> None:
 
 
 # ------------------------------------------------------------------ documentation and tests
-def inputs_of_tests(_: NodeProgram, state: CheckState) -> None:
-    """Tests in the file name inputs that exist."""
+def judge_inputs_of_tests(_: NodeProgram, state: CheckState) -> None:
+    """Remark on test cases of the file with inputs that the node does not have."""
     names = {field.name for field in state.node.inputs}
     for index, case in enumerate(state.node.testing.test_cases):
         for name in case.inputs:
@@ -398,7 +398,7 @@ def inputs_of_tests(_: NodeProgram, state: CheckState) -> None:
                 state.warn("unknown_input", f"the node has no input `{name}`", path, hint=hint)
 
 
-def dependencies(_: NodeProgram, state: CheckState) -> None:
+def judge_dependencies(_: NodeProgram, state: CheckState) -> None:
     for index, name in enumerate(state.node.metadata.dependencies):
         if not is_node_id(name) and not is_node_id(f"{name}_v1"):
             path = ("metadata", "dependencies", index)
@@ -407,7 +407,7 @@ def dependencies(_: NodeProgram, state: CheckState) -> None:
             state.warn("recursive_node", "the node depends on itself", ("metadata", "dependencies", index), value=True)
 
 
-def advice(program: NodeProgram, state: CheckState) -> None:
+def advise(program: NodeProgram, state: CheckState) -> None:
     node = state.node
     if not node.metadata.description:
         state.info(
@@ -423,25 +423,25 @@ def advice(program: NodeProgram, state: CheckState) -> None:
 
 
 RULES: Final[tuple[Rule, ...]] = (
-    node_type,
-    versions,
-    reserved_words,
-    duplicate_steps,
-    outputs,
-    error_coverage,
-    unmapped_errors,
-    unmet_rules,
-    capability_closure,
-    dangerous_capabilities,
-    audit,
-    sensitive_names,
-    latencies,
-    resource_limits,
-    inputs_of_tests,
-    dependencies,
-    entries,
+    judge_node_type,
+    judge_versions,
+    judge_reserved_words,
+    judge_duplicate_steps,
+    judge_outputs,
+    judge_error_coverage,
+    judge_unmapped_errors,
+    judge_unmet_rules,
+    judge_capability_closure,
+    judge_dangerous_capabilities,
+    judge_audit,
+    judge_sensitive_names,
+    judge_latencies,
+    judge_resource_limits,
+    judge_inputs_of_tests,
+    judge_dependencies,
+    judge_entries,
     judge_contracts,
     *WATCHING_RULES,
     *UNENFORCED_RULES,
-    advice,
+    advise,
 )

@@ -80,17 +80,17 @@ class Sql:
         try:
             tokens = sql_tokens(marked)
         except SqlRefused as error:
-            self.refused(error, marked, text, path)
+            self.report_refusal(error, marked, text, path)
             return "", {}
-        return self._bound_query(marked, text, path, tokens, named, values), values
+        return self._bind_query(marked, text, path, tokens, named, values), values
 
-    def refused(self, error: SqlRefused, query: str, text: str, path: Path) -> None:
+    def report_refusal(self, error: SqlRefused, query: str, text: str, path: Path) -> None:
         """Remark on a query that is not understood; `text` is the query as the file has it."""
         before = query[: error.start]
         offset = len(before) if text.startswith(before) else 0
         self.state.mark(ERROR, "query_refused", error.message, TextSite(path), offset, hint=error.hint)
 
-    def _bound_query(
+    def _bind_query(
         self,
         marked: str,
         text: str,
@@ -173,13 +173,13 @@ class Sql:
             case NameTerm():
                 return _column(self._table, term.name)
             case MemberTerm(target=NameTerm() as table):
-                return f"{_quoted(table.name)}.{_quoted(term.name)}"
+                return f"{_quote_name(table.name)}.{_quote_name(term.name)}"
             case PlaceholderTerm():
-                return self._bound(self.typing.term(term.operand, scope, site), values)
+                return self._bind(self.typing.term(term.operand, scope, site), values)
             case LiteralTerm(value=str() as text):
-                return self._bound(self._literal_template(text, site, term.start, scope), values)
+                return self._bind(self._literal_template(text, site, term.start, scope), values)
             case LiteralTerm():
-                return "NULL" if term.value is None else self._bound(self.typing.term(term, scope, site), values)
+                return "NULL" if term.value is None else self._bind(self.typing.term(term, scope, site), values)
             case UnaryTerm():
                 sign = "NOT " if term.operator == "NOT" else "-"
                 return f"({sign}{self._row(term.operand, site, scope, values)})"
@@ -213,7 +213,7 @@ class Sql:
         self.state.mark(ERROR, "unbound_placeholder", "a placeholder inside a quoted text is not bound", site, offset)
         return Constant(type=STRING, value=text)
 
-    def _bound(self, expression: TypedExpression, values: dict[str, TypedExpression]) -> str:
+    def _bind(self, expression: TypedExpression, values: dict[str, TypedExpression]) -> str:
         name = f"p{len(values)}"
         values[name] = expression
         return f":{name}"
@@ -226,10 +226,10 @@ def _sql(text: str, values: dict[str, TypedExpression]) -> TypedExpression:
 def _column(table: str, name: str) -> str:
     """Return a column with its table: SQLite would read an unknown name in double quotes that stands alone as a
     text."""
-    return f"{_quoted(table)}.{_quoted(name)}" if table and "." not in name else _quoted(name)
+    return f"{_quote_name(table)}.{_quote_name(name)}" if table and "." not in name else _quote_name(name)
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any, Final
@@ -22,6 +22,7 @@ from lyra.vesper.expressions.terms import Term
 from lyra.vesper.ir import NodeProgram, Step, TypedExpression
 from lyra.vesper.loading import ERROR, INFO, WARNING, Issues
 from lyra.vesper.nodes.model import Node, StepDeclaration
+from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.limits import NUMBER_DIGITS_MAX, NUMBER_EXPONENT_MAX
 from lyra.vesper.values.types import (
     ANY,
@@ -58,7 +59,7 @@ Callees = Callable[[str], NodeProgram | None]  # gives the node that a step call
 
 
 class Observer:
-    """Is told what the check finds out about names; an editor keeps it. This one keeps nothing."""
+    """Receives what the check learns about names. An editor records it; this base class does nothing."""
 
     def enter(self, step: StepDeclaration, scope: NameScope) -> None:
         """Take the names that a step can use."""
@@ -67,7 +68,7 @@ class Observer:
         """Take the variable that a step writes."""
 
     def use(self, term: Term, expression: TypedExpression, scope: NameScope, site: TextSite) -> None:
-        """Take what a name, a path or a quantifier of an expression stands for."""
+        """Take the meaning of a name, a path or a quantifier in an expression."""
 
 
 class CheckState:
@@ -96,6 +97,15 @@ class CheckState:
         """Add an error at a part's key, or at its value."""
         self._add(ERROR, code, message, path, hint, value)
 
+    def judge_keys(self, table: Iterable[Any], known: Collection[str], path: Path) -> None:
+        """Remark on the keys of a mapping that have no effect."""
+        for key in table:
+            if key not in known:
+                text = str(key)
+                parts = [name for name in sorted(known) if text in name.split("_")]
+                hint = close_to(text, known) or (f"did you mean `{parts[0]}`?" if parts else "")
+                self.warn("unknown_key", f"`{key}` is not known here and has no effect", (*path, key), hint=hint)
+
     def warn(self, code: str, message: str, path: Path, *, hint: str = "", value: bool = False) -> None:
         self._add(WARNING, code, message, path, hint, value)
 
@@ -119,7 +129,7 @@ class CheckState:
         return self.document.place_in(site.path, site.offset + offset)
 
     def note(self, term: Term, expression: TypedExpression, scope: NameScope, site: TextSite) -> TypedExpression:
-        """Return an expression, once the observer was told of it."""
+        """Report an expression to the observer and return it."""
         self.observer.use(term, expression, scope, site)
         return expression
 
@@ -321,14 +331,14 @@ class NameScope(msgspec.Struct):
     entry: dict[str, ValueType] | None = None  # what old() can see; None: no old() here
     in_old: bool = False
 
-    def changed(self, **changes: Any) -> NameScope:
+    def copy_with(self, **changes: Any) -> NameScope:
         """Return a copy with other values; its names can change without changing these."""
         values = {name: getattr(self, name) for name in self.__struct_fields__}
         values["names"] = dict(self.names)
         return NameScope(**(values | changes))
 
     def with_name(self, name: str, kind: ValueType) -> NameScope:
-        scope = self.changed()
+        scope = self.copy_with()
         scope.names[name] = kind
         scope.aliases = {alias: value for alias, value in self.aliases.items() if alias != name}
         return scope

@@ -86,12 +86,12 @@ class Steps:
             self.bind(step, ANY, scope)
             return ()
         before = dict(scope.names)
-        steps = self._lowered(step, scope)
+        steps = self._lower_step(step, scope)
         if any(lowered.guards for lowered in steps):
             _may_be_skipped(before, scope)
         return steps
 
-    def _lowered(self, step: StepDeclaration, scope: NameScope) -> Sequence[ir.Step]:
+    def _lower_step(self, step: StepDeclaration, scope: NameScope) -> Sequence[ir.Step]:
         if step.operation in EFFECTS or step.operation.startswith(CUSTOM):
             assert self.lower_effect is not None
             return self.lower_effect(self, step, scope)
@@ -165,7 +165,7 @@ class Steps:
         values = {
             name: self.typing.value(setting.value, setting.path, scope) for name, setting in step.parameters.items()
         }
-        return scope.changed(aliases=scope.aliases | values)
+        return scope.copy_with(aliases=scope.aliases | values)
 
     def value_of(self, setting: Setting, scope: NameScope) -> ir.TypedExpression:
         """Return an expression, or a template where the text has a placeholder."""
@@ -191,6 +191,7 @@ class Steps:
             self.state.codes.add("validation_failed")
             return None
         if isinstance(setting.value, dict) and "return_error" in setting.value:
+            self.state.judge_keys(setting.value, ("return_error", "description"), setting.path)
             return self.answers.error_of(setting.value["return_error"], (*setting.path, "return_error"), scope)
         return self.answers.error_of(setting.value, setting.path, scope)
 
@@ -200,11 +201,11 @@ class Steps:
         check = self.contracts.guard(setting.value, setting.path, scope)
         if not step.blocks.get("then") and not step.blocks.get("else"):
             self.state.warn("empty_block", "the conditional has neither `then` nor `else`", step.path)
-        sides = scope.changed(), scope.changed()
+        sides = scope.copy_with(), scope.copy_with()
         then = self.block(step.blocks.get("then", ()), sides[0])
         otherwise = self.block(step.blocks.get("else", ()), sides[1])
         is_over = always_returns(then), always_returns(otherwise)
-        merge(scope, [side for side, over in zip(sides, is_over, strict=True) if not over] or [scope.changed()])
+        merge(scope, [side for side, over in zip(sides, is_over, strict=True) if not over] or [scope.copy_with()])
         branch = ir.BranchStep(condition=check.expression, then=then, otherwise=otherwise, **self.base(step, guards))
         return [branch]
 
@@ -214,7 +215,7 @@ class Steps:
         setting = step.settings["expression"]
         value = self.typing.expression(setting.value, setting.path, inner)
         is_quotient = self.answers.may_be_integer(value)
-        value = self._rounded(step, value)
+        value = self._apply_rounding(step, value)
         name = self.bind(step, value.type, scope)
         (
             self.state.quotients.add
@@ -223,7 +224,7 @@ class Steps:
         )(name)
         return [ir.AssignStep(target=name, value=value, **self.base(step, guards))]
 
-    def _rounded(self, step: StepDeclaration, value: ir.TypedExpression) -> ir.TypedExpression:
+    def _apply_rounding(self, step: StepDeclaration, value: ir.TypedExpression) -> ir.TypedExpression:
         scale, rounding = step.settings.get("scale"), step.settings.get("rounding")
         if rounding is not None and rounding.value not in _ROUNDINGS:
             self.state.error("unknown_word", f"`rounding` is one of {', '.join(_ROUNDINGS)}", rounding.path, value=True)
@@ -306,7 +307,7 @@ class Steps:
             self.state.error("type", f"for_each goes through a collection, not {what}", path, value=True)
             item = ANY
         variable = self._variable(step)
-        steps = self._repeated(step, scope, {variable: item})
+        steps = self._lower_rounds(step, scope, {variable: item})
         return [ir.ForEachStep(collection=collection, variable=variable, steps=steps, **self.base(step, guards))]
 
     def _variable(self, step: StepDeclaration) -> str:
@@ -318,11 +319,13 @@ class Steps:
             return "item"
         return setting.value
 
-    def _repeated(self, step: StepDeclaration, scope: NameScope, extra: dict[str, ValueType]) -> tuple[ir.Step, ...]:
+    def _lower_rounds(
+        self, step: StepDeclaration, scope: NameScope, extra: dict[str, ValueType]
+    ) -> tuple[ir.Step, ...]:
         """Return the steps of a loop. Where a round changes types, a second walk starts with what it leaves. The number
         of such walks is bounded, since loops inside loops multiply them."""
         before = dict(scope.names)
-        inner = scope.changed()
+        inner = scope.copy_with()
         inner.names.update(extra)
         steps = self.block(step.blocks.get("steps", ()), inner)
         widened = {name: common(kind, inner.names.get(name, kind)) for name, kind in before.items()}
@@ -330,7 +333,7 @@ class Steps:
             self.walks += 1
             if self.walks > _WALKS_MAX:
                 widened = {name: kind if kind == before[name] else ANY for name, kind in widened.items()}
-            inner = scope.changed(names=widened | extra)
+            inner = scope.copy_with(names=widened | extra)
             if self.walks <= _WALKS_MAX:
                 steps = self.block(step.blocks.get("steps", ()), inner)
         for name, kind in inner.names.items():
@@ -344,9 +347,9 @@ class Steps:
         guards = self.guards(step, scope)
         setting = step.settings["condition"]
         before = set(scope.names)
-        steps = self._repeated(step, scope, {})
+        steps = self._lower_rounds(step, scope, {})
         known = {name: kind for name, kind in scope.names.items() if name in before}
-        check = self.contracts.guard(setting.value, setting.path, scope.changed(names=known))
+        check = self.contracts.guard(setting.value, setting.path, scope.copy_with(names=known))
         limit = step.settings.get("max_iterations")
         count = limit.value if limit else ITERATIONS_DEFAULT
         if limit is None:
@@ -366,7 +369,7 @@ class Steps:
         steps: list[ir.Step] = []
         sides: list[NameScope] = []
         for declaration in step.blocks.get("steps", ()):
-            side = scope.changed()
+            side = scope.copy_with()
             lowered = self.lower(declaration, side)
             steps += lowered
             sides.append(side)
@@ -411,7 +414,7 @@ def _may_be_skipped(before: dict[str, ValueType], scope: NameScope) -> None:
 
 
 def merge(scope: NameScope, sides: Sequence[NameScope]) -> None:
-    """Take over the variables of blocks of which one was run; a variable that one lacks may be null."""
+    """Merge the variables of alternative blocks into the scope; a variable that one block lacks may be null."""
     names = {name: None for side in sides for name in side.names}
     merged: dict[str, ValueType] = {}
     for name in names:

@@ -115,7 +115,7 @@ class Transforms:
         word = str(setting.value).strip()
         if word.upper() not in AGGREGATES:
             name = self._identifier(step, "as", "record")
-            scope = scope.changed(names=scope.names | {name: collection.type})
+            scope = scope.copy_with(names=scope.names | {name: collection.type})
             scope.aliases = scope.aliases | {name: collection}
             return self.typing.expression(setting.value, setting.path, scope)
         field = step.settings.get("field")
@@ -191,7 +191,7 @@ class Transforms:
             return bound, self._lambda(setting, bound, scope, item)
         inner = scope.with_name(name, item)
         inner.element = Element(name, item, is_first=fields_first)
-        return name, self._mapped(setting.value, setting.path, inner)
+        return name, self._type_mapping(setting.value, setting.path, inner)
 
     def _lambda(self, setting: Setting, name: str, scope: NameScope, item: ValueType) -> ir.TypedExpression:
         term = parse_expression(setting.value)
@@ -200,10 +200,10 @@ class Transforms:
         inner.element = Element(name, item)
         return self.typing.term(term.right, inner, TextSite(setting.path))
 
-    def _mapped(self, value: Any, path: Path, scope: NameScope) -> ir.TypedExpression:
+    def _type_mapping(self, value: Any, path: Path, scope: NameScope) -> ir.TypedExpression:
         """Return a mapping of expressions is a record for each element; texts with placeholders are templates."""
         if isinstance(value, dict):
-            return map_of({key: self._mapped(item, (*path, key), scope) for key, item in value.items()})
+            return map_of({key: self._type_mapping(item, (*path, key), scope) for key, item in value.items()})
         if isinstance(value, str) and not has_placeholder(value):
             return self.typing.expression(value, path, scope)
         return self.typing.value(value, path, scope)
@@ -273,8 +273,8 @@ class Transforms:
             return None
         argument = term.arguments[0]
         if isinstance(argument, StarTerm):
-            return self._counted(name, term.function, path)
-        return self._typed(name, term.function.lower(), argument, site, scope)
+            return self._type_count(name, term.function, path)
+        return self._type_aggregation(name, term.function.lower(), argument, site, scope)
 
     def _aggregation_of(
         self, name: str, function: str, text: str, path: Path, scope: NameScope
@@ -283,21 +283,23 @@ class Transforms:
             self.state.error("unknown_word", f"`function` is one of {', '.join(AGGREGATES)}", path)
             return None
         if text == "*":
-            return self._counted(name, function, path)
+            return self._type_count(name, function, path)
         try:
             term = parse_expression(text)
         except ParseError as error:
             self.state.syntax(error, TextSite(path))
             return None
-        return self._typed(name, function.lower(), term, TextSite(path), scope)
+        return self._type_aggregation(name, function.lower(), term, TextSite(path), scope)
 
-    def _counted(self, name: str, function: str, path: Path) -> ir.Aggregation | None:
+    def _type_count(self, name: str, function: str, path: Path) -> ir.Aggregation | None:
         if function.upper() != "COUNT":
             self.state.error("type", f"`{function}` needs a field", path, value=True)
             return None
         return ir.Aggregation(name, "count")
 
-    def _typed(self, name: str, function: str, term: Term, site: TextSite, scope: NameScope) -> ir.Aggregation | None:
+    def _type_aggregation(
+        self, name: str, function: str, term: Term, site: TextSite, scope: NameScope
+    ) -> ir.Aggregation | None:
         operand = self.typing.term(term, scope, site)
         if aggregate_type(function, operand.type) is None:
             what = describe(without_null(operand.type))

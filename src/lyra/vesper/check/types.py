@@ -77,10 +77,10 @@ class TypeTable:
         self._sizes: dict[str, int] = {}  # fields of custom types, inner ones counted
         self._open: list[str] = []  # custom types under way, outermost first
         for declaration in node.types:
-            self.named(declaration.name, declaration.path)
+            self.resolve_name(declaration.name, declaration.path)
 
     # ------------------------------------------------------------ fields
-    def of_field(self, field: FieldDeclaration, *, optional_is_nullable: bool = True) -> ValueType:
+    def resolve_field(self, field: FieldDeclaration, *, optional_is_nullable: bool = True) -> ValueType:
         """Return the declared type; with null where the field may be absent and has no default."""
         kind = self._field_type(field)
         has_value = field.default is not None and field.default is not msgspec.UNSET
@@ -116,7 +116,7 @@ class TypeTable:
 
     # ------------------------------------------------------------ texts
     def read(self, text: str, path: Path) -> ValueType:
-        """Return the type of a text; `any` after a remark where there is none."""
+        """Return the type that a text names; `any` after a remark where it names none."""
         match = _ENUM.match(text)
         if match is not None:
             values = tuple(value.strip().strip("'\"") for value in match[1].split(",") if value.strip())
@@ -147,7 +147,7 @@ class TypeTable:
             return (DecimalType(scale), rest[3:]) if scale <= SCALE_MAX else (None, rest)
         if name in ("array", "set", "map"):
             return self._collection(name, rest, path, depth)
-        kind = self.named(name, path)
+        kind = self.resolve_name(name, path)
         return (kind, rest) if kind is not None else (None, ["reported"])
 
     def _collection(self, name: str, rest: list[str], path: Path, depth: int) -> tuple[ValueType | None, list[str]]:
@@ -173,8 +173,8 @@ class TypeTable:
             self.state.error("bad_type", "the elements of a set are scalars", path)
         return (Array(first) if name == "array" else SetType(first)), rest[1:]
 
-    def named(self, name: str, path: Path) -> ValueType | None:
-        """Return a built-in or custom type; None after a remark where there is none of that name."""
+    def resolve_name(self, name: str, path: Path) -> ValueType | None:
+        """Return the built-in or custom type of that name; None, after a remark, for an unknown name."""
         if name in SCALARS:
             return SCALARS[name]
         if name in self._known:
@@ -221,7 +221,7 @@ class TypeTable:
             tuple(
                 RecordField(
                     name=field.name,
-                    type=self.of_field(field),
+                    type=self.resolve_field(field),
                     required=field.required,
                     default=self.state.literal(field.default, self._field_type(field), (*field.path, "default"))
                     if field.default is not msgspec.UNSET
@@ -318,7 +318,7 @@ def may_equal(left: ValueType, right: ValueType) -> bool:
 
 
 def arithmetic_type(operator: str, left: ValueType, right: ValueType) -> ValueType | None:
-    """Return the type of `left operator right`; None where there is none."""
+    """Return the type of `left operator right`; None where the operator does not take these types."""
     left, right = without_null(left), without_null(right)
     if operator == "+" and is_text(left) and is_text(right):
         return STRING
@@ -340,7 +340,8 @@ def arithmetic_type(operator: str, left: ValueType, right: ValueType) -> ValueTy
 
 
 def _time_type(operator: str, left: ValueType, right: ValueType) -> ValueType | None:
-    """Return the type of an operation with a timestamp or a duration; None where there is none."""
+    """Return the type of an operation with a timestamp or a duration; None where the operator does not take these
+    types."""
     sides = left, right
     if sides == (TIMESTAMP, TIMESTAMP):
         return DURATION if operator == "-" else None

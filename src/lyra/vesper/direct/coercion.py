@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.vesper.direct.numbers import EXACT, checked_decimal, key_text, kind_of
+from lyra.vesper.direct.numbers import EXACT, key_text, kind_of, normalize_decimal
 from lyra.vesper.values.limits import DECIMAL_DIGITS_MAX, DECIMAL_EXPONENT_MAX, VALUE_DEPTH_MAX
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import (
@@ -145,7 +145,8 @@ def _decimal(value: Any) -> Decimal:
 
 
 def _at_scale(scale: int, coerce: Coerce) -> Coerce:
-    """Decimals with so many digits after the point. One that fits needs no other check: `coerce` accepts it, too."""
+    """Return a coercion to decimals with `scale` digits after the point. `coerce` judges only values that do not
+    fit."""
     unit, zero = Decimal((0, (1,), -scale)), Decimal((0, (0,), -scale))
     quantize = EXACT.quantize
 
@@ -277,7 +278,7 @@ def _key(kind: ValueType) -> Coerce:
 
 
 def is_optional(field: RecordField) -> bool:
-    """Return whether null stands for the absent field."""
+    """Return whether the field reads as null when it is absent."""
     return not field.required and (field.default is msgspec.UNSET or field.default is None)
 
 
@@ -311,7 +312,7 @@ def _record(record: RecordType, build: Callable[[ValueType], Coerce]) -> Coerce:
 
 
 def _when_absent(field: RecordField) -> Any:
-    """Return what stands for a field that a record lacks; UNSET: it may not lack it."""
+    """Return the value of a field that a record lacks; UNSET where the record must have it."""
     if field.default is not msgspec.UNSET or (field.required and not isinstance(field.type, Nullable)):
         return field.default
     return None
@@ -345,7 +346,7 @@ _READERS: Final[dict[str, Coerce]] = {
 
 
 def reader(kind: ValueType) -> Coerce:
-    """Coerces values that come from outside."""
+    """Return the coercion of values that come from outside."""
     return _build(kind, _READERS, _decimal, reader)
 
 
@@ -375,37 +376,37 @@ def _build(
 # ---------------------------------------------------------------- computed values
 
 
-def _computed_decimal(value: Any) -> Decimal:
+def _require_decimal(value: Any) -> Decimal:
     if type(value) is Decimal:
-        return checked_decimal(value)
+        return normalize_decimal(value)
     if type(value) is int:
         return Decimal(value)
     raise _misfit(value, "a decimal")
 
 
-def _computed_bytes(value: Any) -> bytes:
+def _require_bytes(value: Any) -> bytes:
     if type(value) is bytes:
         return value
     raise _misfit(value, "bytes")
 
 
-def _computed_timestamp(value: Any) -> datetime:
+def _require_timestamp(value: Any) -> datetime:
     if isinstance(value, datetime):
         return value
     raise _misfit(value, "a timestamp")
 
 
-def _computed(value: Any) -> Any:
+def _normalize_any(value: Any) -> Any:
     """Return a value of no declared type, its decimals without a negative zero."""
     match value:
         case Decimal():
-            return checked_decimal(value)
+            return normalize_decimal(value)
         case list():
-            return [_computed(item) for item in value]
+            return [_normalize_any(item) for item in value]
         case dict():
-            return {key: _computed(item) for key, item in value.items()}
+            return {key: _normalize_any(item) for key, item in value.items()}
         case frozenset():
-            return frozenset(_computed(item) for item in value)
+            return frozenset(_normalize_any(item) for item in value)
     return value
 
 
@@ -413,20 +414,20 @@ _WRITERS: Final[dict[str, Coerce]] = {
     "string": _string,
     "integer": _integer,
     "boolean": _boolean,
-    "bytes": _computed_bytes,
-    "timestamp": _computed_timestamp,
-    "duration": _computed_decimal,
-    "any": _computed,
+    "bytes": _require_bytes,
+    "timestamp": _require_timestamp,
+    "duration": _require_decimal,
+    "any": _normalize_any,
     "null": _null,
 }
 
 
 def writer(kind: ValueType) -> Coerce:
-    """Coerces values that the node computed."""
-    return _build(kind, _WRITERS, _computed_decimal, writer)
+    """Return the coercion of values that the node computed."""
+    return _build(kind, _WRITERS, _require_decimal, writer)
 
 
-def written(name: str, coerce: Coerce, value: Any) -> Any:
+def coerce_output(name: str, coerce: Coerce, value: Any) -> Any:
     """Return the answer's field; a type error where it does not fit."""
     try:
         return coerce(value)

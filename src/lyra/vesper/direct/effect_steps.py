@@ -146,7 +146,7 @@ async def _attempt(steps: RunAsync, frame: Frame) -> None:
 
 
 def compile_async_steps(steps: tuple[ir.Step, ...], program: ir.NodeProgram, scope: Scope) -> RunAsync:
-    """Runs the steps in order, to the first that answers."""
+    """Return a function that runs the steps in order, up to the first that answers."""
     compiled: list[tuple[RunStep | None, RunAsync | None]] = []
     for step in steps:
         if acts_outside(step):
@@ -263,7 +263,7 @@ async def _result(part: RunAsync, frame: Frame) -> Any:
 
 
 def compile_async_rule(rule: ir.ErrorRule, program: ir.NodeProgram, scope: Scope) -> ObeyRule:
-    """Runs the compensations that the rule asks for, and gives its answer, if it has one."""
+    """Return a function that runs the compensations of a rule and gives its answer, or None where it has none."""
     inner, slot = rule_scope(scope)
     compensation = compile_async_steps(rule.compensation, program, inner.for_compensation())
     answer = compile_failure(rule.answer, program, inner) if rule.answer is not None else None
@@ -278,7 +278,7 @@ def compile_async_rule(rule: ir.ErrorRule, program: ir.NodeProgram, scope: Scope
     return obey
 
 
-def _guarded_by_rules(
+def _apply_rules(
     step: ir.EffectStep | ir.TransactionStep, act: RunAsync, program: ir.NodeProgram, scope: Scope
 ) -> RunAsync:
     """Return the act, with the step's rules about its errors."""
@@ -309,7 +309,7 @@ def _response_scope(step: ir.EffectStep, scope: Scope) -> tuple[Scope, list[int]
 
 
 def _compensations(step: ir.EffectStep | ir.TransactionStep, program: ir.NodeProgram, scope: Scope) -> list[RunAsync]:
-    """Return what takes the completed step back."""
+    """Return the compiled compensations of a step."""
     return [
         compile_async_steps(rule.compensation, program, rule_scope(scope)[0].for_compensation())
         for rule in step.rules
@@ -361,7 +361,7 @@ def _effect(step: ir.EffectStep, program: ir.NodeProgram, scope: Scope) -> RunAs
             frame[slot] = extract(frame)
         state.register(compensations, frame)
 
-    perform = _guarded_by_rules(step, act, program, scope)
+    perform = _apply_rules(step, act, program, scope)
     some, none = compile_async_steps(step.found, program, inner), compile_async_steps(step.empty, program, inner)
 
     async def run(frame: Frame) -> Answer | None:
@@ -385,7 +385,7 @@ def _read(step: ir.Step, read: Callable[[Any], Any], response: Any) -> Any:
 
 
 def _transaction(step: ir.TransactionStep, program: ir.NodeProgram, scope: Scope) -> RunAsync:
-    """Runs the steps on a copy of the frame, which takes the frame's place where they end with success."""
+    """Return a function that runs the steps on a copy of the frame, and takes the copy over if they succeed."""
     request, retry = compile_expression(step.request, scope), retry_of(step, program)
     steps, compensations = compile_async_steps(step.steps, program, scope), _compensations(step, program, scope)
 
@@ -414,7 +414,7 @@ def _transaction(step: ir.TransactionStep, program: ir.NodeProgram, scope: Scope
         result: Answer | None = answer
         return result
 
-    return _guarded_by_rules(step, act, program, scope)
+    return _apply_rules(step, act, program, scope)
 
 
 def _transition(step: ir.TransitionStep, program: ir.NodeProgram, scope: Scope) -> RunAsync:

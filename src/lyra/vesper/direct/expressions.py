@@ -21,12 +21,12 @@ from lyra.vesper.direct.functions import compile_call, length_of
 from lyra.vesper.direct.numbers import (
     OPERATIONS,
     ORDERS,
+    are_comparable,
     contains,
     equal,
     kind_of,
     negate,
     number_text,
-    ordered_pair,
     overflow,
     round_number,
     round_quotient,
@@ -75,10 +75,10 @@ def _name(expression: ir.NodeVariable, scope: Scope) -> Evaluate:
     name = expression.name
     if slot is None:
 
-        def undefined(_: Frame) -> Any:
+        def raise_undefined(_: Frame) -> Any:
             raise NotSupplied(f"{name} is not defined")
 
-        return undefined
+        return raise_undefined
     if slot not in scope.guarded:
         return lambda frame: frame[slot]
 
@@ -225,7 +225,7 @@ def _not(expression: ir.Not, scope: Scope) -> Evaluate:
 
 
 def _find_plain_slot(expression: ir.TypedExpression, scope: Scope) -> int | None:
-    """Return the slot of a variable that can be read without a look at what stands there."""
+    """Return the slot of a variable that surely has a value and is read without a check."""
     slot = scope.slot(expression.name) if isinstance(expression, ir.NodeVariable) else None
     return None if slot in scope.guarded else slot
 
@@ -246,13 +246,13 @@ def _add_slots(first_slot: int, second_slot: int, text_max: int) -> Evaluate:
                 return total
             raise overflow()
         if type(first) is str and type(second) is str:
-            return _joined(first, second, text_max)
+            return _join_texts(first, second, text_max)
         return add(first, second)
 
     return evaluate
 
 
-def _joined(first: str, second: str, text_max: int) -> str:
+def _join_texts(first: str, second: str, text_max: int) -> str:
     if len(first) + len(second) > text_max:
         raise NodeError("resource_limit", "the text is too long")
     return first + second
@@ -269,7 +269,7 @@ def _add(left: Evaluate, right: Evaluate, text_max: int) -> Evaluate:
                 return total
             raise overflow()
         if type(first) is str and type(second) is str:
-            return _joined(first, second, text_max)
+            return _join_texts(first, second, text_max)
         return add(first, second)
 
     return evaluate
@@ -289,7 +289,7 @@ def _arithmetic(expression: ir.Arithmetic, scope: Scope) -> Evaluate:
     return lambda frame: operation(left(frame), right(frame))
 
 
-def _rounded(expression: ir.Rounded, scope: Scope) -> Evaluate:
+def _compile_rounding(expression: ir.Rounded, scope: Scope) -> Evaluate:
     scale, rounding, operand = expression.scale, expression.rounding, expression.operand
     if isinstance(operand, ir.Arithmetic) and operand.operator == "/":
         left, right = compile_expression(operand.left, scope), compile_expression(operand.right, scope)
@@ -315,14 +315,14 @@ def _compare(expression: ir.Compare, scope: Scope) -> Evaluate:
                 return order(first, bound)
             if type(first) is Decimal:
                 return order(first, decimal_bound)
-            return order(first, bound) if ordered_pair(first, bound) else False
+            return order(first, bound) if are_comparable(first, bound) else False
 
         return compare_with_bound
 
     def compare(frame: Frame) -> bool:
         first, second = left(frame), right(frame)
         kind = type(first)
-        if (kind is type(second) and (kind is int or kind is Decimal)) or ordered_pair(first, second):
+        if (kind is type(second) and (kind is int or kind is Decimal)) or are_comparable(first, second):
             return order(first, second)
         return False
 
@@ -389,7 +389,7 @@ COMPILERS: Final[dict[type[ir.TypedExpression], Compiler]] = {
     ir.Negate: _negate,
     ir.Not: _not,
     ir.Arithmetic: _arithmetic,
-    ir.Rounded: _rounded,
+    ir.Rounded: _compile_rounding,
     ir.Compare: _compare,
     ir.Membership: _membership,
     ir.IsNull: _is_null,

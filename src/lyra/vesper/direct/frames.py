@@ -112,7 +112,7 @@ class Scope:
 
     @property
     def watch(self) -> StepWatch | None:
-        """Return what is called before each step; None: nothing, and steps are compiled without a call."""
+        """Return the function that is called before each step; None: steps are compiled without such a call."""
         return self._slots.watch
 
     def tell(self, watch: StepWatch, step: ir.Step, frame: Frame) -> None:
@@ -149,7 +149,7 @@ class Scope:
         return self._with(names=self.names | dict(zip(names, slots, strict=True))), slots
 
     def with_slot(self, name: str, slot: int) -> Scope:
-        """Return a scope in which the name stands for a slot that is there already."""
+        """Return a scope in which the name means an existing slot."""
         return self._with(names={**self.names, name: slot})
 
     def for_compensation(self) -> Scope:
@@ -181,7 +181,7 @@ def parts_of(node: Any) -> Iterator[Any]:
 
 
 def names_in(expression: ir.TypedExpression | None) -> frozenset[str]:
-    """Return all names that an expression mentions; none of none."""
+    """Return all names in an expression; an empty set for None."""
     return frozenset(part.name for part in parts_of(expression) if isinstance(part, ir.NodeVariable))
 
 
@@ -189,7 +189,7 @@ def acts_outside(step: ir.Step) -> bool:
     return any(isinstance(part, ir.EffectStep | ir.TransitionStep) for part in parts_of(step))
 
 
-def assigned_names(steps: tuple[ir.Step, ...]) -> list[str]:
+def list_assigned_names(steps: tuple[ir.Step, ...]) -> list[str]:
     """Return the variables that steps write, each once, in written order."""
     names: dict[str, None] = {}
     for part in parts_of(steps):

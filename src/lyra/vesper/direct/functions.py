@@ -27,6 +27,7 @@ from lyra.vesper.direct.numbers import (
     kind_of,
     least,
     multiply,
+    normalize_decimal,
     overflow,
     round_number,
 )
@@ -218,6 +219,19 @@ def _pad(name: str, *, is_left: bool) -> Callable[..., str]:
     return pad
 
 
+def _number_reader(name: str, form: str, convert: Callable[[Decimal], Any]) -> Callable[[Any], Any]:
+    """Return the function that reads a text of this form as a number."""
+    pattern = re.compile(form)
+
+    def read(text: Any) -> Any:
+        _require(str, name, text)
+        if not pattern.fullmatch(text):
+            raise NodeError("not_a_number", f"{name} cannot read {text[:40]!r}")
+        return convert(normalize_decimal(Decimal(text)))
+
+    return read
+
+
 # ---------------------------------------------------------------- lists
 
 
@@ -406,6 +420,8 @@ FUNCTIONS_OF_VALUES: Final[dict[str, Callable[..., Any]]] = {
     "starts_with": _require_texts("starts_with", str.startswith),
     "ends_with": _require_texts("ends_with", str.endswith),
     "matches": _require_texts("matches", _matches),
+    "parse_integer": _number_reader("parse_integer", r"[+-]?[0-9]+", _floor),
+    "parse_decimal": _number_reader("parse_decimal", r"[+-]?[0-9]+(?:\.[0-9]+)?", lambda number: number),
     "slice": _slice,
     "replace": _replace,
     "split": _split,
@@ -445,14 +461,14 @@ def compile_call(function_name: str, arguments: list[Evaluate], scope: Scope) ->
     if row.bound:
         function = partial(function, scope.text_max if row.bound == "text" else scope.memory_max)
     if row.charge and scope.is_charged(ir.FunctionCall):
-        return _charged(function, arguments)
+        return _compile_metered_call(function, arguments)
     if len(arguments) == 1:
         argument = arguments[0]
         return lambda frame: function(argument(frame))
     return lambda frame: function(*[argument(frame) for argument in arguments])
 
 
-def _charged(function: Callable[..., Any], arguments: list[Evaluate]) -> Evaluate:
+def _compile_metered_call(function: Callable[..., Any], arguments: list[Evaluate]) -> Evaluate:
     def call(frame: Frame) -> Any:
         values = [argument(frame) for argument in arguments]
         size = 0

@@ -92,7 +92,7 @@ def _decimals(operator: str, left: Any, right: Any) -> tuple[Decimal, Decimal]:
     return Decimal(left), Decimal(right)
 
 
-def checked_decimal(value: Decimal) -> Decimal:
+def normalize_decimal(value: Decimal) -> Decimal:
     """Return the decimal, without a negative zero or a positive exponent; `overflow` where it has too many digits."""
     try:
         return EXACT.add(value, _ZERO)
@@ -140,7 +140,7 @@ def subtract(left: Any, right: Any) -> Any:
 def shift(time: datetime, seconds: Any, sign: int) -> datetime:
     """Return the time so many seconds later or earlier, to the nearest microsecond."""
     numerator, denominator = seconds.as_integer_ratio()
-    micros = _rounded_ratio(numerator * 10**6, denominator, "half_even")
+    micros = _round_ratio(numerator * 10**6, denominator, "half_even")
     try:
         return time + sign * timedelta(microseconds=micros)
     except OverflowError:
@@ -151,7 +151,7 @@ def seconds_between(later: datetime, earlier: datetime) -> int | Decimal:
     """Return the seconds between two times: an integer where they are whole, else six digits after the point."""
     span = later - earlier
     seconds = span.days * 86_400 + span.seconds
-    return _scaled(seconds * 10**6 + span.microseconds, -6) if span.microseconds else seconds
+    return _build_decimal(seconds * 10**6 + span.microseconds, -6) if span.microseconds else seconds
 
 
 def multiply(left: Any, right: Any) -> Any:
@@ -179,13 +179,13 @@ def divide(left: Any, right: Any) -> Any:
             return quotient
         raise overflow()
     try:
-        return checked_decimal(_QUOTIENT.divide(dividend, divisor))
+        return normalize_decimal(_QUOTIENT.divide(dividend, divisor))
     except DecimalException:
         raise overflow() from None
 
 
 def remainder(left: Any, right: Any) -> Any:
-    """Return what a division that rounds towards zero leaves; it has the sign of the dividend."""
+    """Return the remainder of a division that rounds towards zero; it has the sign of the dividend."""
     dividend, divisor = _decimals("%", left, right)
     if not right:
         raise NodeError("division_by_zero", "a number was divided by zero")
@@ -194,7 +194,7 @@ def remainder(left: Any, right: Any) -> Any:
         return -rest if left < 0 else rest
     (scaled_dividend, scaled_divisor), exponent = _align_exponents(dividend, divisor)
     rest = abs(scaled_dividend) % abs(scaled_divisor)
-    return _scaled(-rest if scaled_dividend < 0 else rest, exponent)
+    return _build_decimal(-rest if scaled_dividend < 0 else rest, exponent)
 
 
 def negate(operand: Any) -> Any:
@@ -228,7 +228,7 @@ def _align_exponents(left: Decimal, right: Decimal) -> tuple[tuple[int, int], in
     return numbers, exponent
 
 
-def _scaled(coefficient: int, exponent: int) -> Decimal:
+def _build_decimal(coefficient: int, exponent: int) -> Decimal:
     """Return coefficient × 10^exponent, with that exponent where its digits suffice."""
     number = Decimal(coefficient)
     try:
@@ -238,10 +238,10 @@ def _scaled(coefficient: int, exponent: int) -> Decimal:
         result = EXACT.scaleb(number, exponent)
     except DecimalException:
         raise overflow() from None
-    return result if exponent <= 0 else checked_decimal(result)
+    return result if exponent <= 0 else normalize_decimal(result)
 
 
-def _rounded_ratio(numerator: int, denominator: int, rounding: str) -> int:
+def _round_ratio(numerator: int, denominator: int, rounding: str) -> int:
     """Return the integer next to a fraction, by the rounding's name."""
     if denominator < 0:
         numerator, denominator = -numerator, -denominator
@@ -279,14 +279,14 @@ def round_quotient(left: Any, right: Any, scale: int, rounding: str) -> Decimal:
     if not 0 <= scale <= DECIMAL_DIGITS_MAX:
         raise NodeError("type_error", f"a number cannot have {scale} digits after the point")
     (numerator, parts), (divisor, divisor_parts) = left.as_integer_ratio(), right.as_integer_ratio()
-    return _scaled(_rounded_ratio(numerator * divisor_parts * 10**scale, parts * divisor, rounding), -scale)
+    return _build_decimal(_round_ratio(numerator * divisor_parts * 10**scale, parts * divisor, rounding), -scale)
 
 
 def number_text(value: Any) -> str:
-    """Digits, without an exponent, the scale kept; zero has no sign."""
+    """Return the digits of a number with its scale: without an exponent, and without a sign of zero."""
     if type(value) is int:
         return str(value)
-    return format(checked_decimal(value), "f")
+    return format(normalize_decimal(value), "f")
 
 
 def key_text(value: Any, kind: str) -> str:
@@ -357,7 +357,7 @@ def group_key(value: Any) -> Any:
     return "timestamp", value
 
 
-def ordered_pair(left: Any, right: Any) -> bool:
+def are_comparable(left: Any, right: Any) -> bool:
     """Return whether the two have an order; false with a null, a type error where they never have one."""
     left_type, right_type = type(left), type(right)
     if left_type in _NUMBERS and right_type in _NUMBERS:
@@ -388,9 +388,9 @@ def least(values: Iterable[Any], order: Callable[[Any, Any], bool]) -> Any:
     """Return the first value that comes before all others in the order; null of none. Nulls are passed over."""
     best: Any = None
     for value in values:
-        if value is not None and (best is None or ordered_pair(value, best)):
+        if value is not None and (best is None or are_comparable(value, best)):
             if best is None:
-                ordered_pair(value, value)
+                are_comparable(value, value)
                 best = value
             elif order(value, best):
                 best = value

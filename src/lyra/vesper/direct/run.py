@@ -2,7 +2,7 @@
 
 A `DirectProgram` is closures in the order of an execution: it binds and coerces the inputs, judges constraints,
 preconditions and invariants, keeps the values of `old`, runs the steps, and judges postconditions and invariants about
-the answer. Null stands for an absent input that has no default, and constraints say nothing about it. An entry failure
+the answer. An absent input without a default reads as null, and constraints do not apply to it. An entry failure
 first lets the leading validations speak: if one of them fails, its error is the answer. `execute` runs a pure program
 and never touches a coroutine; `execute_async` runs one with effects. Nothing here raises for bad inputs: every end of a
 node is an Outcome.
@@ -31,7 +31,7 @@ from lyra.vesper.direct.frames import (
     Scope,
     Slots,
     StepWatch,
-    assigned_names,
+    list_assigned_names,
     names_in,
 )
 from lyra.vesper.direct.steps import (
@@ -42,11 +42,11 @@ from lyra.vesper.direct.steps import (
     compile_contracts,
     compile_failure,
     compile_steps,
-    declared_message,
     error_facts,
     error_object,
     failure_of,
     matching_rules,
+    read_declared_message,
     rule_scope,
     success_of_variables,
 )
@@ -106,14 +106,14 @@ class DirectProgram:
 
     def _flow_scope(self, slots: Slots, entry: Scope, inputs: dict[str, int]) -> Scope:
         """Return the scope of the steps. A variable that is named like an input starts with its value."""
-        variables = slots.for_names(assigned_names((*self.program.steps, *_compensations(self.program))))
+        variables = slots.for_names(list_assigned_names((*self.program.steps, *_compensations(self.program))))
         self._copies = [(inputs[name], slot) for name, slot in variables.items() if name in inputs]
-        watched = self._watched_names()
+        watched = self._list_watched_names()
         self._unwritten = [slot for name, slot in variables.items() if name in watched and name not in inputs]
         guarded = entry.guarded | frozenset(self._unwritten)
         return Scope(slots, {**entry.names, **variables}, guarded)
 
-    def _watched_names(self) -> set[str]:
+    def _list_watched_names(self) -> set[str]:
         """Return variables for which it matters whether they were written; all others are null until they are."""
         program = self.program
         watched = {name for item in program.invariants for name in names_in(item.expression)}
@@ -127,7 +127,7 @@ class DirectProgram:
         self._old_names = {old_name(number): slot for number, (slot, _) in enumerate(self._olds)}
 
     def _compile_end(self, slots: Slots, entry: Scope, flow: Scope, inputs: frozenset[str]) -> None:
-        """Contracts about the answer. Fields of the answer have slots of their own."""
+        """Compile the contracts about the answer, whose fields get slots apart from the variables of the flow."""
         program = self.program
         successes, errors = [o.name for o in program.success], [o.name for o in program.error]
         fields = slots.for_names(dict.fromkeys([*successes, *errors]))
@@ -268,12 +268,12 @@ class DirectProgram:
             return failure_of(error) if answer is None else answer
         return failure_of(error)
 
-    def _judged(self, answer: Answer, frame: Frame, unverifiable: list[str]) -> Answer:
+    def _check_answer(self, answer: Answer, frame: Frame, unverifiable: list[str]) -> Answer:
         """Return the answer, or the failure of a postcondition or invariant about it."""
         values: dict[str, Any]
         if isinstance(answer, NodeFailure):
             failure: NodeFailure | None = answer
-            values = {self._code_field: answer.code, "message": declared_message(answer), **answer.fields}
+            values = {self._code_field: answer.code, "message": read_declared_message(answer), **answer.fields}
         else:
             failure, values = None, answer
         for name, slot, fallback, is_success_field in self._fields:
@@ -286,7 +286,7 @@ class DirectProgram:
         success, error = self._result_slots
         frame[success] = failure is None
         if self._names_error:
-            message = None if failure is None else declared_message(failure)
+            message = None if failure is None else read_declared_message(failure)
             frame[error] = error_object(None if failure is None else failure.code, message)
         text = self._postconditions(frame, unverifiable)
         if text is not None:
@@ -328,7 +328,7 @@ class DirectProgram:
                 except NodeError as error:
                     answer = self._handle(error, frame)
                 if self._has_end:
-                    answer = self._judged(answer, frame, unverifiable)
+                    answer = self._check_answer(answer, frame, unverifiable)
         except (RecursionError, MemoryError):
             answer = NodeFailure("resource_limit", "a value is nested too deeply or too large")
         if type(answer) is dict:
@@ -346,7 +346,7 @@ class DirectProgram:
                 key = self._key(inputs, execution)
                 state = frame[EFFECTS] = EffectRun(effects, key, self._invariants, unverifiable)
                 answer = await self._flow(frame, state)
-                judged = self._judged(answer, frame, unverifiable) if self._has_end else answer
+                judged = self._check_answer(answer, frame, unverifiable) if self._has_end else answer
                 if isinstance(judged, NodeFailure) and judged.code == "invariant_failed" and judged is not answer:
                     await state.undo()
                 answer = judged
@@ -375,7 +375,7 @@ class DirectProgram:
         return failure_of(error)
 
     def _key(self, inputs: Mapping[str, Any], execution: Execution) -> str:
-        """Return what the idempotency keys of requests begin with."""
+        """Return the prefix of the idempotency keys of requests."""
         key = inputs.get(self.program.idempotency_key)
         return key if isinstance(key, str) and key else execution.trace_id
 
@@ -388,7 +388,7 @@ def _compensations(program: NodeProgram) -> tuple[Step, ...]:
 
 
 class InputReader:
-    """Binds one input: its slot, its coercion and what stands for it when it is absent."""
+    """Binds one input: its slot, its coercion and its value when it is absent."""
 
     __slots__ = ("absent", "holds", "name", "null_is_absent", "read", "slot")
 

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from lyra.vesper import ir
-from lyra.vesper.direct.coercion import writer, written
+from lyra.vesper.direct.coercion import coerce_output, writer
 from lyra.vesper.direct.expressions import compile_condition, compile_expression, text_of
-from lyra.vesper.direct.frames import METER, MISSING, Evaluate, Frame, NotSupplied, Scope, assigned_names, names_in
+from lyra.vesper.direct.frames import METER, MISSING, Evaluate, Frame, NotSupplied, Scope, list_assigned_names, names_in
 from lyra.vesper.direct.transforms import compile_elements
 from lyra.vesper.values.outcome import NOT_CONFIGURED, NodeError, NodeFailure
 from lyra.vesper.values.types import Nullable
@@ -42,7 +42,7 @@ def incomplete(name: str) -> NodeError:
 def collect_success(
     outputs: tuple[ir.NodeOutput, ...],
 ) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Gives the function that checks and coerces the fields of a success."""
+    """Return a function that checks and coerces the fields of a success."""
     declared = [(output.name, output_writer(output)) for output in outputs]
     required = [output.name for output in outputs if output.required]
 
@@ -50,7 +50,7 @@ def collect_success(
         for name in required:
             if name not in values:
                 raise incomplete(name)
-        return {name: written(name, write, values[name]) for name, write in declared if name in values}
+        return {name: coerce_output(name, write, values[name]) for name, write in declared if name in values}
 
     return collect
 
@@ -62,13 +62,13 @@ def compile_success(
     collect = collect_success(outputs)
     if len(evaluated) == 1 and [output.name for output in outputs] == [evaluated[0][0]]:
         (name, evaluate), write = evaluated[0], output_writer(outputs[0])
-        return lambda frame: {name: written(name, write, evaluate(frame))}
+        return lambda frame: {name: coerce_output(name, write, evaluate(frame))}
     return lambda frame: collect({name: evaluate(frame) for name, evaluate in evaluated})
 
 
 def success_of_variables(program: ir.NodeProgram, scope: Scope) -> Callable[[Frame], dict[str, Any]]:
     """Return the answer of a flow that ends without a return: variables named like success fields."""
-    outputs, ambient = program.success, set(program.ambient) - set(assigned_names(program.steps))
+    outputs, ambient = program.success, set(program.ambient) - set(list_assigned_names(program.steps))
     slots = {output.name: None if output.name in ambient else scope.slot(output.name) for output in outputs}
     declared = [(output.name, slots[output.name], output_writer(output), output.required) for output in outputs]
 
@@ -80,7 +80,7 @@ def success_of_variables(program: ir.NodeProgram, scope: Scope) -> Callable[[Fra
                 values.append((name, write, value))
             elif required:
                 raise incomplete(name)
-        return {name: written(name, write, value) for name, write, value in values}
+        return {name: coerce_output(name, write, value) for name, write, value in values}
 
     return gather
 
@@ -105,7 +105,7 @@ def compile_failure(value: ir.ErrorAnswer, program: ir.NodeProgram, scope: Scope
         values = {name: evaluate(frame) for name, evaluate in fields}
         result = {code_name: text} if code_name else {}
         for name, write in declared:
-            result[name] = values[name] if write is None else written(name, write, values[name])
+            result[name] = values[name] if write is None else coerce_output(name, write, values[name])
         return NodeFailure(text, text_of(values.get("message")), "flow", result)
 
     return fail
@@ -115,19 +115,19 @@ def failure_of(error: NodeError) -> NodeFailure:
     return NodeFailure(error.code, error.message, error.phase, error.fields)
 
 
-def declared_message(failure: NodeFailure) -> str:
+def read_declared_message(failure: NodeFailure) -> str:
     """Return the message that the error declares; how Lyra words its own errors decides no contract."""
     return failure.message if "message" in failure.fields else ""
 
 
 def error_facts(error: NodeError) -> dict[str, Any]:
-    """`error` as rules see it: of a failed act its kind and message, of Lyra's own errors the code."""
+    """Return `error` as rules see it: kind and message of a failed act, only the code of Lyra's own errors."""
     kind = getattr(error, "kind", None)
     return error_object(error.code, "") if kind is None else error_object(kind, error.message)
 
 
 def error_object(code: str | None, message: str | None) -> dict[str, Any]:
-    """`error` as contracts see it; without a code, none occurred."""
+    """Return `error` as contracts see it; without a code, no error occurred."""
     return {"occurred": code is not None, "code": code, "message": message, "logged": code is not None}
 
 
@@ -150,7 +150,7 @@ RunStep = Callable[[Frame], Answer | None]
 
 
 def compile_steps(steps: tuple[ir.Step, ...], program: ir.NodeProgram, scope: Scope) -> RunStep:
-    """Runs the steps in order, to the first that answers."""
+    """Return a function that runs the steps in order, up to the first that answers."""
     compiled = [compile_step(step, program, scope) for step in steps]
     if len(compiled) == 1:
         return compiled[0]
@@ -301,8 +301,8 @@ def all_hold(checks: Iterable[ir.Condition], scope: Scope) -> Callable[[Frame], 
 def compile_contracts(
     contracts: Iterable[ir.Contract], scope: Scope, *, undefined: frozenset[str], always: bool = False
 ) -> Judge:
-    """Judges the contracts in order. A contract with one of the undefined names is passed over while that has no
-    value; unless `always`, one that also names `success` or `error` is not."""
+    """Return a function that judges the contracts in order. A contract with one of the `undefined` names is skipped
+    while the name has no value; without `always`, one that also names `success` or `error` is judged all the same."""
     judges = [_judge(contract, scope, undefined, always=always) for contract in contracts]
     if not judges:
         return lambda frame, unverifiable: None  # noqa: ARG005 (one signature)

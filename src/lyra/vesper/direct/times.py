@@ -21,7 +21,7 @@ _SECOND: Final = 10**6  # microseconds
 
 
 def _require(function: str, time: Any, zone_name: Any) -> ZoneInfo:
-    """Return the zone; a type error where the time is none or there is no such zone."""
+    """Return the zone; a type error where the time is not a timestamp or the zone does not exist."""
     if not isinstance(time, datetime):
         raise NodeError("type_error", f"{function} cannot take {kind_of(time)}")
     return _zone(function, zone_name)
@@ -204,7 +204,8 @@ _DIGITS: Final = {"Y": 4, "m": 2, "d": 2, "H": 2, "M": 2, "S": 2, "f": 6}
 
 
 def _read(letter: str, text: str) -> tuple[int, int] | None:
-    """Return the number at the front of a text, and how many characters it takes; None where there is none."""
+    """Return the number at the front of a text and its length in characters; None where the text begins with no
+    number."""
     if letter in _DIGITS:
         digits = text[: _DIGITS[letter]]
         is_number = len(digits) == _DIGITS[letter] and digits.isascii() and digits.isdigit()

@@ -20,7 +20,7 @@ from lyra.vesper.values.outcome import NodeError
 def compile_elements(
     part: ir.ForEachStep | ir.Quantifier | ir.MapOver | ir.Filter | ir.Reduce | ir.Aggregate | ir.GroupBy, scope: Scope
 ) -> Callable[[Frame], list[Any]]:
-    """Returns the elements of the part's collection in order, paid for."""
+    """Return a function that gives the elements of the part's collection in order and counts them as steps."""
     collection = compile_expression(part.collection, scope)
 
     def elements(frame: Frame) -> list[Any]:
@@ -31,12 +31,12 @@ def compile_elements(
             return in_order(value)
         raise NodeError("type_error", f"{kind_of(value)} is not a collection")
 
-    def paid_elements(frame: Frame) -> list[Any]:
+    def meter_elements(frame: Frame) -> list[Any]:
         paid = elements(frame)
         frame[METER].spend(len(paid))
         return paid
 
-    return paid_elements if scope.is_charged(type(part)) else elements
+    return meter_elements if scope.is_charged(type(part)) else elements
 
 
 def _quantifier(expression: ir.Quantifier, scope: Scope) -> Evaluate:

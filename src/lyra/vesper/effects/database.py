@@ -81,8 +81,8 @@ class Database:
         self._has_keys = False
 
     def query(self, text: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the rows that a query gives, as plain values. Its text is read again here: what is no plain query is
-        not sent, wherever it came from."""
+        """Return the rows of a query as plain values. Its text is checked again here: anything but a plain query is
+        refused."""
         reading = _reading(text)
         with self._lock, self._transaction() as connection:
             if not self._is_sqlite:
@@ -95,12 +95,12 @@ class Database:
         with self._lock, self._transaction() as connection:
             self._make_keys(connection)
             self._begin(connection)
-            before = connection.execute(self._placed(_READ_KEY), {"p0": key}).fetchone()
+            before = connection.execute(self._convert_placeholders(_READ_KEY), {"p0": key}).fetchone()
             if before is not None:
                 response: dict[str, Any] = json.loads(before[0])
                 return response
             response = self.send_change(connection, table, text, values)
-            connection.execute(self._placed(_ADD_KEY), {"p0": key, "p1": json.dumps(response)})
+            connection.execute(self._convert_placeholders(_ADD_KEY), {"p0": key, "p1": json.dumps(response)})
         return response
 
     def transact(self, key: str, attempt: Attempt, abandoned: threading.Event) -> str:
@@ -125,7 +125,7 @@ class Database:
         try:
             with self._transaction() as connection:
                 self._make_keys(connection)
-                before = connection.execute(self._placed(_READ_KEY), {"p0": key}).fetchone()
+                before = connection.execute(self._convert_placeholders(_READ_KEY), {"p0": key}).fetchone()
             if before is not None:
                 return str(before[0])
         except EffectError as error:
@@ -147,7 +147,7 @@ class Database:
             if abandoned.is_set():
                 raise EffectError("timeout", "the transaction was given up")
             stage = "key"
-            connection.execute(self._placed(_ADD_KEY), {"p0": key, "p1": record})
+            connection.execute(self._convert_placeholders(_ADD_KEY), {"p0": key, "p1": record})
             stage = "commit"
             connection.commit()
         except Exception as error:
@@ -168,8 +168,10 @@ class Database:
         self, connection: _Connection, reading: QueryTables, text: str, values: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
         """Return the rows of a query, in a transaction that is open."""
-        with guarded_query(connection, reading) if self._is_sqlite else nullcontext():
-            cursor = connection.execute(self._placed(text), _bound(values), **self._single_statement)
+        with guard_query(connection, reading) if self._is_sqlite else nullcontext():
+            cursor = connection.execute(
+                self._convert_placeholders(text), _convert_values(values), **self._single_statement
+            )
             names = [column[0] for column in cursor.description or ()]
             rows = cursor.fetchmany(ROWS_MAX + 1) if names else []
             cursor.close()
@@ -181,8 +183,8 @@ class Database:
         """Return how many rows a statement changed, in a transaction that is open."""
         if problem := table_problem(table):
             raise EffectError("capability_denied", problem)
-        with guarded_change(connection, table) if self._is_sqlite else nullcontext():
-            return {"rows": connection.execute(self._placed(text), _bound(values)).rowcount}
+        with guard_change(connection, table) if self._is_sqlite else nullcontext():
+            return {"rows": connection.execute(self._convert_placeholders(text), _convert_values(values)).rowcount}
 
     def close(self) -> None:
         with self._lock:
@@ -234,12 +236,12 @@ class Database:
         where = f" (in the database {self._name[-200:]})" if self._name else ""
         return EffectError(_error_kind(error) or "database_error", text + where)
 
-    def _placed(self, text: str) -> str:
+    def _convert_placeholders(self, text: str) -> str:
         return text if self._is_sqlite else _pyformat(text)
 
 
 def open_database(url: str) -> Database:
-    """`sqlite:///FILE` or `postgresql://…`; connects at the first call."""
+    """Return the database of `sqlite:///FILE` or `postgresql://…`; it connects at the first call."""
     scheme = urlsplit(url).scheme
     if scheme == "sqlite":
         path = url.removeprefix("sqlite:///")
@@ -253,7 +255,7 @@ def open_database(url: str) -> Database:
     )
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """Return the name of a table or column; a dot separates a schema from it."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
 
@@ -285,7 +287,7 @@ def _reading(text: str) -> QueryTables:
 
 
 def _pyformat(text: str) -> str:
-    """Placeholders as psycopg writes them: `:p0` as `%(p0)s`, outside quotes and comments only."""
+    """Return the query with placeholders of psycopg: `:p0` becomes `%(p0)s`, outside quotes and comments only."""
     parts, position = [], 0
     for token in sql_tokens(text):
         if token.kind == "placeholder":
@@ -294,7 +296,7 @@ def _pyformat(text: str) -> str:
     return "".join([*parts, text[position:].replace("%", "%%")])
 
 
-def _renamed(part: Mapping[str, Any], values: dict[str, Any]) -> str:
+def _renumber_placeholders(part: Mapping[str, Any], values: dict[str, Any]) -> str:
     """Return a part of a statement with placeholders that no other part has; its values join the others."""
     start = len(values)
     numbers = {name: start + index for index, name in enumerate(part["values"])}
@@ -302,7 +304,7 @@ def _renamed(part: Mapping[str, Any], values: dict[str, Any]) -> str:
     return _PLACEHOLDER.sub(lambda match: f":p{numbers[match[1]]}", str(part["sql"]))
 
 
-def _bound(values: Mapping[str, Any]) -> dict[str, Any]:
+def _convert_values(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _to_database(value) for name, value in values.items()}
 
 
@@ -394,23 +396,25 @@ Change = tuple[str, str, dict[str, Any]]  # the table, the text with placeholder
 
 def _insert(payload: Mapping[str, Any]) -> Change:
     table, data = payload["table"], payload["data"]
-    columns = ", ".join(map(quoted, data))
+    columns = ", ".join(map(quote_name, data))
     marks = ", ".join(f":p{index}" for index in range(len(data)))
-    text = f"INSERT INTO {quoted(table)} ({columns}) VALUES ({marks})"  # noqa: S608 - names are quoted, values are bound
+    text = f"INSERT INTO {quote_name(table)} ({columns}) VALUES ({marks})"  # noqa: S608 - names are quoted, values are bound
     return table, text, {f"p{index}": value for index, value in enumerate(data.values())}
 
 
 def _update(payload: Mapping[str, Any]) -> Change:
-    """Conditions and new values are SQL of the checker's making."""
+    """Build an UPDATE; its condition and new values are SQL that the checker wrote."""
     table, values = payload["table"], dict[str, Any]()
-    parts = [f"{quoted(name)} = {_renamed(change, values)}" for name, change in payload["set"].items()]
-    condition = _renamed(payload["where"], values)
-    return table, f"UPDATE {quoted(table)} SET {', '.join(parts)} WHERE {condition}", values  # noqa: S608 - as above
+    parts = [
+        f"{quote_name(name)} = {_renumber_placeholders(change, values)}" for name, change in payload["set"].items()
+    ]
+    condition = _renumber_placeholders(payload["where"], values)
+    return table, f"UPDATE {quote_name(table)} SET {', '.join(parts)} WHERE {condition}", values  # noqa: S608 - as above
 
 
 def _delete(payload: Mapping[str, Any]) -> Change:
     table, values = payload["table"], dict[str, Any]()
-    return table, f"DELETE FROM {quoted(table)} WHERE {_renamed(payload['where'], values)}", values  # noqa: S608 - as above
+    return table, f"DELETE FROM {quote_name(table)} WHERE {_renumber_placeholders(payload['where'], values)}", values  # noqa: S608 - as above
 
 
 _CHANGES_BY_KIND: Final = {"db.write": _insert, "db.update": _update, "db.delete": _delete}
@@ -475,24 +479,24 @@ class SqliteGuard:
 
 
 @contextmanager
-def guarded_query(connection: Any, reading: QueryTables) -> Iterator[None]:
+def guard_query(connection: Any, reading: QueryTables) -> Iterator[None]:
     """Let the statements inside read the tables of a query, and nothing else."""
     views = [row[0] for row in connection.execute(_VIEWS)]
     guard = SqliteGuard(read=reading.tables, with_names=reading.with_names, views=views)
-    with _guarded(connection, guard):
+    with _install_guard(connection, guard):
         yield
 
 
 @contextmanager
-def guarded_change(connection: Any, table: str) -> Iterator[None]:
+def guard_change(connection: Any, table: str) -> Iterator[None]:
     """Let the statements inside read and change one table, and those that foreign keys join to it."""
     views = [row[0] for row in connection.execute(_VIEWS)]
-    with _guarded(connection, SqliteGuard(read=(), written=_joined(connection, table), views=views)):
+    with _install_guard(connection, SqliteGuard(read=(), written=_list_linked_tables(connection, table), views=views)):
         yield
 
 
 @contextmanager
-def _guarded(connection: Any, guard: SqliteGuard) -> Iterator[None]:
+def _install_guard(connection: Any, guard: SqliteGuard) -> Iterator[None]:
     connection.set_authorizer(guard)
     try:
         yield
@@ -504,7 +508,7 @@ def _guarded(connection: Any, guard: SqliteGuard) -> Iterator[None]:
         connection.set_authorizer(None)
 
 
-def _joined(connection: Any, table: str) -> set[str]:
+def _list_linked_tables(connection: Any, table: str) -> set[str]:
     """Return a table and all that foreign keys join to it, either way."""
     names = [row[0] for row in connection.execute(_TABLES)]
     pairs = [(name.lower(), row[0].lower()) for name in names for row in connection.execute(_KEYS, {"name": name})]

@@ -35,13 +35,7 @@ from lyra.kernel.base.waiting import in_time
 from lyra.vesper.check.steps import parts_of
 from lyra.vesper.effects.performers import NO_DATABASE, NodeWorld, describe_missing_rights, perform
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
-from lyra.vesper.effects.request import (
-    EffectError,
-    EffectRequest,
-    TransactionBody,
-    TransactionEnd,
-    error_names,
-)
+from lyra.vesper.effects.request import EffectError, EffectRequest, TransactionBody, TransactionEnd, error_names
 from lyra.vesper.effects.sealing import PrivateEffects
 from lyra.vesper.effects.transactions import PathBroke, Transactions
 from lyra.vesper.ir import TRANSACTION, Constant, EffectStep, ErrorRule, NodeProgram, StepRetry, TransactionStep
@@ -114,7 +108,7 @@ class DoorEffects:
             except EffectError as error:
                 if error.kind != _PATH_BROKE:
                     raise
-                self.log.records.pop()  # the path that goes on for a broken one performs it anew
+                self.log.records.pop()  # the path that replaces a broken one performs it again
                 raise PathBroke(error.message) from error
         return ended[0] if ended else await body(ReplayEffects(EffectLog.from_record(record)))
 
@@ -183,22 +177,22 @@ class DoorEffects:
             nonlocal tries
             tries += 1
             try:
-                response = await self._performed(request, work, request.idempotency_key or idempotency_key)
+                response = await self._perform_in_time(request, work, request.idempotency_key or idempotency_key)
                 return to_json(response) if private is None else private.sealer.seal(response)
             except EffectError as error:
                 status = self._kernel_status(request, error, tries)
                 if private is not None:
-                    raise private.failed(error, status) from None
+                    raise private.seal_failure(error, status) from None
                 facts = to_json(error.fields)
                 raise EffectFailed(error.message or error.kind, kind=error.kind, status=status, facts=facts) from error
             except Exception as error:
                 if private is None:
                     raise
-                raise private.failed(private.effect_error(error), KERNEL_STATUS["ends"]) from None
+                raise private.seal_failure(private.effect_error(error), KERNEL_STATUS["ends"]) from None
 
         return act
 
-    async def _performed(self, request: EffectRequest, work: _Work, key: str) -> Any:
+    async def _perform_in_time(self, request: EffectRequest, work: _Work, key: str) -> Any:
         """Return the response, in the time and the memory that the step and the execution have."""
         left_s = self._time.left_s
         if left_s <= 0.0:
@@ -278,10 +272,10 @@ class ActPolicy(msgspec.Struct, frozen=True):
 
     def is_counted(self, request: EffectRequest, error: EffectError) -> bool:
         """Return whether the breaker counts this error."""
-        names = {*error_names(error, request.kind), *self._mapped(request, error)}
+        names = {*error_names(error, request.kind), *self._find_answer_code(request, error)}
         return bool(self.counted & names) or ("*" in self.counted and _passes(error))
 
-    def _mapped(self, request: EffectRequest, error: EffectError) -> list[str]:
+    def _find_answer_code(self, request: EffectRequest, error: EffectError) -> list[str]:
         """Return the code that the first matching rule of the step answers with. Refusals of Lyra and of the server by
         4xx say nothing about the server's health."""
         if not _passes(error):

@@ -34,7 +34,7 @@ from lyra.core.codec import to_plain
 from lyra.core.rights.capability import ANY_NAME, Capability, Grant
 from lyra.errors import CapabilityDenied, ConfigError, DeadlineExceeded, LyraError, ToolError
 from lyra.tools.http_guard import ANSWER_BYTES_MAX, HttpAnswer, fetch
-from lyra.vesper.check.effects import denied_capability
+from lyra.vesper.check.effects import parse_denial
 from lyra.vesper.effects.database import Database
 from lyra.vesper.effects.request import EffectError, EffectRequest
 from lyra.vesper.values.outcome import NOT_CONFIGURED
@@ -284,16 +284,17 @@ def _read(answer: HttpAnswer) -> Any:
     body = _body(answer)
     if _is_success(answer):
         return body
-    told = body.get("error") if isinstance(body, dict) else None
-    code = told.get("code") if isinstance(told, dict) else None
-    message = told.get("message") if isinstance(told, dict) else None
+    reported = body.get("error") if isinstance(body, dict) else None
+    code = reported.get("code") if isinstance(reported, dict) else None
+    message = reported.get("message") if isinstance(reported, dict) else None
     kind = code if isinstance(code, str) and code else f"http_{answer.status}"
     text = message if isinstance(message, str) else f"the server answered with {answer.status}"
     raise HttpFailure(kind, text[:500], status=answer.status)
 
 
 def _is_success(answer: HttpAnswer) -> bool:
-    """Return a redirect that was not followed is none: the server did not do what it was asked."""
+    """Return whether the status is a success. A redirect that was not followed is a failure: the server did not do the
+    work."""
     return 200 <= answer.status < 300
 
 
@@ -322,7 +323,7 @@ _WRITTEN: Final = "/-._~!$&'()*+,;=:@%"  # characters of the file that stay as t
 
 def request_url(base: str, endpoint: str | Sequence[Any], query: Mapping[str, Any]) -> str:
     """Return the address; EffectError where the endpoint has a dot segment."""
-    path, mark, fields = _quoted(endpoint)
+    path, mark, fields = _quote_endpoint(endpoint)
     path = path.lstrip("/")
     for segment in path.split("/"):
         if unquote(segment) in (".", ".."):
@@ -333,8 +334,8 @@ def request_url(base: str, endpoint: str | Sequence[Any], query: Mapping[str, An
     return f"{url}?{more}" if mark or more else url
 
 
-def _quoted(endpoint: str | Sequence[Any]) -> tuple[str, str, str]:
-    """Path, question mark and query, as they are sent."""
+def _quote_endpoint(endpoint: str | Sequence[Any]) -> tuple[str, str, str]:
+    """Return path, question mark and query as they are sent, with quoted values."""
     sides, mark = ["", ""], ""
     for index, part in enumerate([endpoint] if isinstance(endpoint, str) else endpoint):
         if index % 2:
@@ -407,7 +408,7 @@ class Machines:
 
 def without_denied(grant: Grant, denied: Iterable[str]) -> Grant:
     """Return the rights without those that a node denies itself."""
-    rules = [rule for rule in map(denied_capability, denied) if rule is not None]
+    rules = [rule for rule in map(parse_denial, denied) if rule is not None]
     return grant.narrow(Grant(allow=[ANY_NAME], deny=rules)) if rules else grant
 
 

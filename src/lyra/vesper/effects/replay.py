@@ -131,7 +131,7 @@ class ReplayEffects:
         return record is not None and record.request == request_digest(request)
 
     def record_of(self, request: EffectRequest) -> EffectRecord | None:
-        """Return what the log has in the place of a request."""
+        """Return the log's record at the place of a request."""
         return self._records.get((request.step, request.call_index))
 
     async def perform(self, request: EffectRequest) -> Any:

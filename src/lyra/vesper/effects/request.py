@@ -85,8 +85,8 @@ def failure_code(kind: str, effect: str) -> str:
 
 
 def error_names(error: EffectError, effect: str) -> tuple[str, ...]:
-    """Return what rules may call a failed act: its code, its kind, and the status of a server's answer, as in http_402
-    or http_4xx."""
+    """Return the names by which rules may match a failed act: its code, its kind, and the status of a server's answer,
+    as in http_402 or http_4xx."""
     names = (failure_code(error.kind, effect), error.kind)
     status = error.fields.get("status") if effect == "http.call" else None
     if type(status) is not int or not 300 <= status <= 599:

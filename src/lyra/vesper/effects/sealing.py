@@ -82,7 +82,7 @@ class PrivateEffects:
         self.sealer = sealer
 
     async def perform(self, world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:
-        """Do what a request asks for; receivers that journal in plain are given no sensitive value."""
+        """Perform a request; receivers that journal in plain text are given no sensitive value."""
         payload, key = request.payload, self.key(key)
         if request.kind == "node.call":
             parameters = payload.get("parameters") or {}
@@ -104,7 +104,7 @@ class PrivateEffects:
             return EffectError(error.code, error.message)
         return EffectError("effect_failed", f"{type(error).__name__}: {error}")
 
-    def failed(self, error: EffectError, status: int) -> EffectFailed:
+    def seal_failure(self, error: EffectError, status: int) -> EffectFailed:
         """Return a failure as the journal keeps it."""
         return EffectFailed(
             self.redaction.text(error.message or error.kind),

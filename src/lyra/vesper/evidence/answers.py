@@ -3,8 +3,9 @@
 Most answers have no declared type. `AnswerForms` finds what a program makes of them: `response.id` that becomes an
 output of type string is a text, a field that is added to a number is a number, one that is compared with `'paid'` is
 that text now and then. `right` draws such an answer, `wrong` anything else, `error` a kind of error that the step, the
-node or the kind of act knows. `guessed` are the variables whose values come from answers without a declared type: a
-contract about them says as much about the world as about the node.
+node or the kind of act knows. `guessed` are the variables whose values come from answers. A contract about them says as
+much about the world as about the node where an answer has no declared type; `is_own_relation` tells those that the node
+alone decides: equations of which both sides come from the same parts of the answers, such as `left == had - wanted`.
 """
 
 from __future__ import annotations
@@ -72,6 +73,8 @@ class AnswerForms:
         boundaries = Boundaries(program)
         reading = _Reading(program)
         self.guessed = reading.guessed
+        self.ambient = frozenset(program.ambient)
+        self.is_own_relation = reading.is_own_relation
         self._anything = drawer(ANY, boundaries)
         self._draws: dict[str, Draw] = {}
         self._errors: dict[str, list[str]] = {}
@@ -137,6 +140,7 @@ class _Reading:
                 self._names[name] = shape
             if step.kind == "db.query":
                 shape.element()
+        self._outputs = frozenset(self._names)  # what holds an answer as a whole
         for _ in range(_PASSES):
             for part in self.parts:
                 self._read(part)
@@ -249,6 +253,35 @@ class _Reading:
             shape.constants.update(dict.fromkeys(neighbours))
         else:
             shape.want(other.type)
+
+    def is_own_relation(self, expression: ir.TypedExpression) -> bool:
+        """Return whether the node decides a contract, whatever values of their types the acts answer with."""
+        match expression:
+            case ir.Logic():
+                return self.is_own_relation(expression.left) and self.is_own_relation(expression.right)
+            case ir.Not():
+                return self.is_own_relation(expression.operand)
+            case ir.Compare(operator="=="):
+                left, right = self._sources(expression.left, {}), self._sources(expression.right, {})
+                return left == right and (bool(left) or not self.guessed & names_in(expression))
+        return not self.guessed & names_in(expression)
+
+    def _sources(self, value: ir.TypedExpression, known: dict[str, set[int]]) -> set[int]:
+        """Return the parts of answers that a value comes from, as the ids of their shapes."""
+        paths = [part for part in parts_of(value) if isinstance(part, ir.FieldOf | ir.ItemOf | ir.Projection)]
+        sources = {id(shape) for shape in map(self._shape, paths) if shape is not None}
+        names = names_in(value)
+        if not sources:
+            sources = {id(self._names[name]) for name in names & self._outputs}
+        for name in names - self._outputs:
+            if name not in known:
+                known[name] = set()
+                extracts = (pair for step in self.effects for pair in step.extract)
+                for target, source in (*self._flows(), *extracts):
+                    if target == name:
+                        known[name] |= self._sources(source, known)
+            sources |= known[name]
+        return sources
 
     def _find_tainted(self, program: ir.NodeProgram) -> frozenset[str]:
         """Return the variables, outputs among them, that hold what comes from answers or from ambient objects."""

@@ -24,7 +24,7 @@ Rows = list[dict[str, Any]]
 
 
 def compare(python: Outcome, direct: Outcome) -> Rows:
-    """Return the differences of two outcomes; an empty list if there are none."""
+    """Return the differences of two outcomes; an empty list for equal ones."""
     if python.status == direct.status and python.unverifiable == direct.unverifiable:
         first, second = python.error, direct.error
         if first is None or second is None:

@@ -92,6 +92,7 @@ class Violation(msgspec.Struct, frozen=True):
     kind: str  # the code that it ended with
     expression: str  # the contract, or the step that failed
     input: dict[str, Any]
+    answers: dict[str, Any] = {}  # by step: what the acts were made to answer
 
 
 class ComparisonReport(msgspec.Struct, frozen=True):
@@ -109,6 +110,7 @@ class ComparisonReport(msgspec.Struct, frozen=True):
     unreachable: dict[str, str] = {}  # those that no execution can reach, with the reason
     complete: bool = False  # all inputs that the node may accept were compared
     violations: tuple[Violation, ...] = ()
+    doubts: tuple[Violation, ...] = ()  # after guessed answers, which no type declares: the node may be right
 
     @property
     def counts(self) -> SeenInputs:
@@ -123,6 +125,12 @@ class ComparisonReport(msgspec.Struct, frozen=True):
 
 def weak_evidence(report: ComparisonReport) -> Iterator[str]:
     """Yield why a report shows less than its number of inputs says: most of them never came to the end of the node."""
+    for doubt in report.doubts:
+        acts = ", ".join(f"`{step}`" for step in doubt.answers)
+        yield (
+            f"`{doubt.expression}` does not hold after answers of {acts} that were made up without a declared type: "
+            "check an answer before it is used, if the outside world can give one that breaks the contract"
+        )
     counts = report.counts
     if report.complete or not report.compared or counts.successes >= SUCCEEDING_SHARE * len(counts):
         return
@@ -152,8 +160,8 @@ class PathPair:
             first, second = first or python, second or direct
         self.program, self._first, self._second = program, first, second
         self._nodes = nodes or CallableNodes()
-        self._compiled = (_compiled(first, program), _compiled(second, program)) if program.pure else None
-        self._entry = _compiled(python_path.run, _entry_of(program))
+        self._compiled = (_compile_on_path(first, program), _compile_on_path(second, program)) if program.pure else None
+        self._entry = _compile_on_path(python_path.run, _entry_of(program))
 
     def run(self, case: SearchCase, execution: Execution) -> Comparison:
         """Run an execution on both paths. A path that raises always differs."""
@@ -238,9 +246,8 @@ def default_paths() -> tuple[RunPath, RunPath]:
     return python_path.run, direct_path.run
 
 
-def _compiled(path: RunPath, program: NodeProgram) -> Callable[[Mapping[str, Any], Execution], Outcome]:
-    """Return what runs one pure program on the path; Lyra's own paths are not asked for the compiled program every
-    time."""
+def _compile_on_path(path: RunPath, program: NodeProgram) -> Callable[[Mapping[str, Any], Execution], Outcome]:
+    """Return a function that runs a pure program on a path; on Lyra's own paths, the program is compiled here, once."""
     compile_program = _COMPILERS.get(path)
     return partial(path, program) if compile_program is None else compile_program(program).execute
 
@@ -296,6 +303,7 @@ def test(
         {**dict.fromkeys(tried, "all inputs were tried"), **run.plan.unreachable},
         run.is_complete,
         tuple(run.violations.values()),
+        tuple(doubt for place, doubt in run.doubts.items() if place not in run.violations),
     )
 
 
@@ -330,14 +338,18 @@ class _Comparing:
         self.contexts = executions(program, seed)
         if len(self.contexts) > 1:
             self.contexts = [open_execution(program, seed), *self.contexts]
-        first = Corpus(corpus).of(program.node_id) if corpus is not None else []
-        self.search = InputSearch(program, seed, first=first, cases=cases, contexts=len(self.contexts))
+        first = Corpus(corpus).read_inputs(program.node_id) if corpus is not None else []
+        self._is_settled = not program.pure and pair._nodes.settle(program)
+        self.search = InputSearch(
+            program, seed, first=first, cases=cases, contexts=len(self.contexts), is_settled=self._is_settled
+        )
         self.least = len(first)
         self.plan = ReachPlan(program)
         self.seen = SeenInputs()
         self.reached: set[str] = set()
         self.failing: list[tuple[SearchCase, list[dict[str, Any]]]] = []
         self.violations: dict[tuple[str, str], Violation] = {}
+        self.doubts: dict[tuple[str, str], Violation] = {}
         self.compared = self.divergences = self._repeats = 0
         self._unwatched = 0  # executions since one was watched
         self._watched_of = 1
@@ -346,9 +358,10 @@ class _Comparing:
         self._tried: set[int] = set()
         self._is_dry = False  # most of what is drawn was tried before
         self._left = {input_key(inputs) for inputs in self.search.all_inputs or ()}
-        self._guessed = pair._nodes.forms(program).guessed
-        self._own_errors = _declared_codes(program)
-        self._is_plain = program.pure and len(self.contexts) == 1  # inputs alone tell executions apart
+        self._forms = pair._nodes.forms(program)
+        self._own_errors = _list_error_codes(program)
+        # Inputs alone tell executions apart.
+        self._is_plain = (program.pure or self._is_settled) and len(self.contexts) == 1
         self._is_missing = bool(self.plan.missing(()))
 
     def has_more(self, count: int, accepted: int | None, stop_after: int | None) -> bool:
@@ -389,7 +402,7 @@ class _Comparing:
         error = outcome.error
         is_accepted = error is None or self.pair.is_accepted(inputs, execution, outcome)
         answers = {} if world is None else world.answers
-        own = input_key(inputs, answers) if answers else text_key(text)
+        own = input_key(inputs, answers) if answers and not self._is_settled else text_key(text)
         self.seen.add(own, ACCEPTED | SUCCEEDED if error is None else ACCEPTED if is_accepted else 0)
         if self._left:
             self._left.discard(own)
@@ -397,7 +410,7 @@ class _Comparing:
         if self._unwatched >= self._watched_of or (error is not None and self._is_new_ending(error)):
             self._learn(case, world, answers)
         if is_accepted and error is not None and self.breach(case, outcome, world):
-            self.add_violation(case, outcome)
+            self.add_violation(case, outcome, world)
 
     def _is_new_ending(self, error: NodeFailure) -> bool:
         ending = error.code, error.phase
@@ -433,7 +446,7 @@ class _Comparing:
         try:
             replay = None if world is None else SimulatedReplay(world.log)
             return watch(self.plan, case.inputs, self.contexts[case.context], replay)
-        except Exception:  # noqa: BLE001 - what breaks the reference evaluator is told by the comparison of paths
+        except Exception:  # noqa: BLE001 - the comparison of paths reports a broken reference evaluator
             return None
 
     # ------------------------------------------------------------ contracts
@@ -454,21 +467,30 @@ class _Comparing:
                 return ""
             if world.is_guessed and phase is None:
                 return ""
-        if phase is not None and self._guessed & self._names_of(error.message):
-            return ""
-        return error.code
+        expression = None if phase is None else self._contract_of(error.message)
+        return "" if expression is not None and self._forms.ambient & names_in(expression) else error.code
 
-    def _names_of(self, text: str) -> set[str]:
+    def _contract_of(self, text: str) -> ir.TypedExpression | None:
         program = self.pair.program
-        for contract in (*program.postconditions, *program.invariants):
-            if contract.text in text and contract.expression is not None:
-                return names_in(contract.expression)
-        return set()
+        contracts = (*program.postconditions, *program.invariants)
+        return next((contract.expression for contract in contracts if contract.text in text), None)
 
-    def add_violation(self, case: SearchCase, outcome: Outcome) -> None:
+    def _is_doubtful(self, case: SearchCase, outcome: Outcome, world: SimulatedEffects | None) -> bool:
+        """Return whether a contract may be broken by a guessed answer alone, which the world would never give."""
+        assert outcome.error is not None
+        expression = self._contract_of(outcome.error.message) if outcome.error.code in _CONTRACTS else None
+        if expression is None or world is None or not world.is_guessed:
+            return False
+        if not self._forms.guessed & names_in(expression):
+            return False
+        return bool(case.script) or not self._forms.is_own_relation(expression)
+
+    def add_violation(self, case: SearchCase, outcome: Outcome, world: SimulatedEffects | None) -> None:
         place = self._place(case, outcome)
         assert outcome.error is not None
-        if len(self.violations) >= KEPT_MAX or (outcome.error.code, place) in self.violations:
+        is_doubtful = self._is_doubtful(case, outcome, world)
+        kept = self.doubts if is_doubtful else self.violations
+        if len(kept) >= KEPT_MAX or (outcome.error.code, place) in kept:
             return
 
         def still_breaks(inputs: dict[str, Any]) -> bool:
@@ -479,10 +501,13 @@ class _Comparing:
             if ended is None or ended.error is None or not self.breach(smaller, ended, comparison.world):
                 return False
             is_same = ended.error.code == kind and self._place(smaller, ended) == place
+            is_same = is_same and self._is_doubtful(smaller, ended, comparison.world) is is_doubtful
             return is_same and self.pair.is_accepted(inputs, execution, ended)
 
         kind = outcome.error.code
-        self.violations[kind, place] = Violation(kind, place, shrink(case.inputs, still_breaks))
+        small = shrink(case.inputs, still_breaks)
+        end = self.pair.run(msgspec.structs.replace(case, inputs=small), self.contexts[case.context])
+        kept[kind, place] = Violation(kind, place, small, _answers_of(end.world))
 
     def _place(self, case: SearchCase, outcome: Outcome) -> str:
         """Return the contract that an execution breaks, or the step at which it failed."""
@@ -509,7 +534,16 @@ class _Comparing:
         return PathDivergence(case.inputs, small, differences_of(small))
 
 
-def _declared_codes(program: NodeProgram) -> frozenset[str]:
+def _answers_of(world: SimulatedEffects | None) -> dict[str, Any]:
+    """Return the answers to the acts of an execution by their steps; those of a later round have its number."""
+    answers = {} if world is None else world.answers
+    return {
+        step if not number else f"{step} ({number + 1})": {"error": answer.error} if answer.error else answer.value
+        for (step, number), answer in answers.items()
+    }
+
+
+def _list_error_codes(program: NodeProgram) -> frozenset[str]:
     """Return the codes that a node declares as its errors."""
     kinds = [without_null(output.type) for output in program.error if output.name in ("error_code", "code")]
     return frozenset(code for kind in kinds if isinstance(kind, EnumType) for code in kind.values)
@@ -540,7 +574,7 @@ class Corpus:
         path.write_bytes(data)
         return path
 
-    def of(self, node_id: str) -> list[dict[str, Any]]:
+    def read_inputs(self, node_id: str) -> list[dict[str, Any]]:
         """Return the kept inputs of a node, in the order of their files' names."""
         kept = []
         for path in sorted(self._folder.glob("*.json"))[:FILES_MAX]:
@@ -634,7 +668,7 @@ def _simpler_decimals(value: Decimal) -> Iterator[Decimal]:
 
 
 def _shorter(length: int) -> Iterator[int]:
-    """Lengths below this one: 0, the half, one less."""
+    """Yield shorter lengths: 0, the half, one less."""
     yield from sorted({0, length // 2, length - 1} & set(range(length)))
 
 

@@ -57,7 +57,7 @@ def pick(rng: Random, values: Sequence[T]) -> T:
 
 
 def drawer(kind: ValueType, boundaries: Boundaries, depth: int = 0) -> Draw:
-    """Draws values of a type."""
+    """Return a function that draws values of a type."""
     match kind:
         case Scalar():
             return _scalar(kind.kind, boundaries, depth)
@@ -175,7 +175,7 @@ def _timestamp(rng: Random) -> Any:
 
 
 def _duration(boundaries: Boundaries) -> Draw:
-    """Draws durations as texts with a unit, and as numbers of seconds."""
+    """Return a function that draws durations: texts with a unit and numbers of seconds."""
     seconds = _decimal(None, boundaries)
 
     def draw(rng: Random) -> Any:
@@ -249,7 +249,7 @@ def _anything(boundaries: Boundaries, depth: int) -> Draw:
 
 
 def _later(boundaries: Boundaries, depth: int) -> Draw:
-    """Draws anything; built at its first use, since `any` holds `any`."""
+    """Return a function that draws values of any type; it is built at its first use, since `any` contains `any`."""
     built: list[Draw] = []
 
     def draw(rng: Random) -> Any:
@@ -354,6 +354,7 @@ _ZONED: Final = frozenset(
 )
 _TEXTS_OF: Final = (  # texts that functions take, where a program calls one of them
     (_ZONED | {"is_zone"}, ("UTC", "Europe/Berlin", "America/New_York", "Mars/Base")),
+    (frozenset({"parse_integer", "parse_decimal"}), ("12", "+007", "-3.50", "1e3", " 1", "9223372036854775808")),
     (frozenset({"timestamp"}), ("2024-02-29T12:00:00Z", "2023-12-31", "2024-03-31 02:30")),
 )
 _PIECE_MAX: Final = 12  # characters of a text that is put into others

@@ -38,7 +38,7 @@ def paths_version() -> str:
     return digest.hexdigest()
 
 
-def called_nodes(program: ir.NodeProgram) -> list[str]:
+def list_called_nodes(program: ir.NodeProgram) -> list[str]:
     """Return the ids of the nodes that a program calls, as it names them."""
     names: dict[str, None] = {}
     for part in parts_of((program.steps, program.rules)):
@@ -56,7 +56,7 @@ def evidence_key(program: ir.NodeProgram, find: FindProgram, tier: str = TIER) -
 
 
 def _callees(program: ir.NodeProgram, find: FindProgram, known: set[str]) -> Iterator[str]:
-    for name in called_nodes(program):
+    for name in list_called_nodes(program):
         callee = find(name)
         yield f"{name}={'' if callee is None else callee.digest}"
         if callee is not None and callee.digest not in known:

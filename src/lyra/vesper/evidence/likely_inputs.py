@@ -232,7 +232,7 @@ def _fits(number: Decimal, scale: int | None) -> bool:
 
 
 def _move_inside(number: Decimal, least: Decimal | None, most: Decimal | None, digits: int) -> Decimal:
-    """Return a number between two bounds that another one stands for."""
+    """Return the number between two bounds that another number selects."""
     if least is None:
         return number if most is None else most - abs(number)
     if most is None:
@@ -360,7 +360,8 @@ class _TooLong(Exception):
 
 
 def pattern_drawer(pattern: str) -> Callable[[Random], str | None] | None:
-    """Draws texts for a pattern, None where one became too long; None for a pattern that cannot be used."""
+    """Return a function that draws texts for a pattern, or None for one that became too long; None for a pattern that
+    cannot be used."""
     try:
         compile_pattern(pattern)
     except BadPattern:

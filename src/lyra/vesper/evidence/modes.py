@@ -2,9 +2,9 @@
 
 A mode says which path is live (performs effects and answers) and which executions are compared. In a canary the live
 path is chosen by a hash of the inputs, so the same request takes the same path in every process and after a restart.
-`allowed` gives the highest mode that some evidence allows; one reproducible divergence allows none with a live direct
-path. `next_step` is the mode above with what is missing for it. Plain tables and functions: nothing is run or stored
-here; `runtime.comparisons` changes modes.
+`find_allowed_mode` gives the highest mode that some evidence allows; one reproducible divergence allows none with a
+live direct path. `next_step` is the mode above with what is missing for it. Plain tables and functions: nothing is run
+or stored here; `runtime.comparisons` changes modes.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def bucket(node_id: str, inputs: Any) -> int:
     return int.from_bytes(blake2b(plain, digest_size=8, key=node_id.encode()[:64]).digest(), "big") % 10_000
 
 
-def allowed(compared: int, divergences: int, *, blocked: bool, clean: int | None = None) -> str:
+def find_allowed_mode(compared: int, divergences: int, *, blocked: bool, clean: int | None = None) -> str:
     """Return the highest mode that this evidence allows. After a divergence that could not be reproduced, the
     executions since then, `clean`, must show by themselves what a mode needs: a node goes back at once and comes up
     slowly."""
@@ -125,7 +125,7 @@ def highest_mode(evidence: NodeEvidence, min_successes: int = SUCCESSES_MIN) -> 
     if lack_of_reach(evidence, min_successes):
         return "shadow_direct"
     counted = max(evidence.accepted, evidence.divergences)
-    return allowed(counted, evidence.divergences, blocked=evidence.blocked, clean=evidence.clean)
+    return find_allowed_mode(counted, evidence.divergences, blocked=evidence.blocked, clean=evidence.clean)
 
 
 def lack_of_reach(evidence: NodeEvidence, min_successes: int = SUCCESSES_MIN) -> str:
@@ -168,7 +168,7 @@ def rollback_mode(mode: str) -> str | None:
 
 
 def lack_of(evidence: NodeEvidence, mode: str, min_successes: int = SUCCESSES_MIN) -> str:
-    """Return what the evidence lacks for a mode, in words."""
+    """Describe what the evidence lacks for a mode."""
     if evidence.blocked:
         return "a divergence could be reproduced"
     if evidence.breaches:
@@ -220,7 +220,7 @@ def prometheus(known: Iterable[NodeEvidence]) -> str:
             text.sample("sir_traffic_split", {"node": entry.node_id, "path": path}, share)
     for entry in entries:
         for name, declared in entry.metrics.items():
-            text.declared(name, entry.node_id, declared)
+            text.add_declared(name, entry.node_id, declared)
     return text.text()
 
 
@@ -234,7 +234,7 @@ class _MetricText:
         self._families.setdefault(name, [f"# TYPE {name} {kind}"])
 
     def sample(self, name: str, labels: Labels, value: float, *, of: str = "") -> None:
-        shown = ",".join(f'{key}="{_escaped(word)}"' for key, word in labels.items())
+        shown = ",".join(f'{key}="{_escape_label(word)}"' for key, word in labels.items())
         self._families[of or name].append(f"{name}{{{shown}}} {value:g}")
 
     def spread(self, name: str, labels: Labels, spread: Sequence[float], buckets: Sequence[float]) -> None:
@@ -245,7 +245,7 @@ class _MetricText:
         self.sample(f"{name}_sum", labels, spread[-1], of=name)
         self.sample(f"{name}_count", labels, total, of=name)
 
-    def declared(self, name: str, node_id: str, declared: Mapping[str, Any]) -> None:
+    def add_declared(self, name: str, node_id: str, declared: Mapping[str, Any]) -> None:
         for key, value in declared["values"].items():
             self.family(name, declared["type"])
             labels = {"node": node_id, **json.loads(key)}
@@ -258,7 +258,7 @@ class _MetricText:
         return "".join(f"{line}\n" for lines in self._families.values() for line in lines)
 
 
-def _escaped(word: str) -> str:
+def _escape_label(word: str) -> str:
     return word.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 

@@ -101,7 +101,7 @@ class _PropertyRun:
     def _judges(self) -> dict[str, Judge]:
         return {
             "idempotency": self._twice,
-            "state_machine_correctness": self._walked,
+            "state_machine_correctness": self._run_walk,
             "invariants": self._find_broken_invariants,
             "expression": self._holds,
         }
@@ -141,7 +141,7 @@ class _PropertyRun:
     # ------------------------------------------------------------ judging
 
     def _problems(self, judge: Judge, walk: list[dict[str, Any]]) -> list[str]:
-        """Return what both paths do wrong, and where they differ."""
+        """Return the mistakes of both paths and their differences."""
         problems = [f"{name}: {problem}" for name, path in self._paths.items() for problem in judge(path, walk)]
         ends = [self._ending(path, walk[-1]) for path in self._paths.values()]
         if all(isinstance(end, Outcome) for end in ends):
@@ -179,19 +179,19 @@ class _PropertyRun:
             first = self._outcome(path, walk[-1], world)
             changes = len(world.changes)
             second = self._outcome(path, walk[-1], world, later)
-        except Exception:  # noqa: BLE001 - told by `_problems`
+        except Exception:  # noqa: BLE001 - reported by `_problems`
             return []
         differences = [f"the second time {row['path']} differs: {row['kind']}" for row in compare(first, second)]
         again = [f"the second time {change} is performed again" for change in world.changes[changes:]]
         return differences + again + world.problems
 
-    def _walked(self, path: RunPath, walk: list[dict[str, Any]]) -> list[str]:
+    def _run_walk(self, path: RunPath, walk: list[dict[str, Any]]) -> list[str]:
         world = self._world()
         for number, inputs in enumerate(walk):
             moment = msgspec.structs.replace(self._context, trace_id=f"walk-{number}")
             try:
                 self._outcome(path, inputs, world, moment)
-            except Exception:  # noqa: BLE001 - told by `_problems`
+            except Exception:  # noqa: BLE001 - reported by `_problems`
                 return []
         return world.problems
 
@@ -208,7 +208,7 @@ class _PropertyRun:
         try:
             start = self._outcome(path, walk[-1], self._world(), program=entry)
             end = self._outcome(path, walk[-1], self._world())
-        except Exception:  # noqa: BLE001 - told by `_problems`
+        except Exception:  # noqa: BLE001 - reported by `_problems`
             return []
         if start.error is None and end.error is not None and end.error.code == "invariant_failed":
             return [end.error.message]
@@ -218,7 +218,7 @@ class _PropertyRun:
     def _holds(self, path: RunPath, walk: list[dict[str, Any]]) -> list[str]:
         try:
             outcome = self._outcome(path, walk[-1], self._world())
-        except Exception:  # noqa: BLE001 - told by `_problems`
+        except Exception:  # noqa: BLE001 - reported by `_problems`
             return []
         if outcome.error is not None and outcome.error.code == "postcondition_failed":
             return [f"does not hold: {self._text}"]
@@ -246,7 +246,8 @@ _MISSING = object()
 
 
 def problems_of(expected: Mapping[str, Any], outcome: Outcome) -> list[str]:
-    """Return what is not as expected, a sentence each, and last the error with which the node ended."""
+    """Return the differences from what a case expects, a sentence each, and last the error with which the node
+    ended."""
     shown = _render_outcome(outcome)
     problems = [
         problem for name, value in expected.items() for problem in _differences(name, value, _find(shown, name))

@@ -16,13 +16,13 @@ from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 from lyra.vesper import ir
-from lyra.vesper.check.satisfiable import folded
+from lyra.vesper.check.satisfiable import fold_constant
 from lyra.vesper.effects.compiled_path import drive
 from lyra.vesper.effects.request import Effects
 from lyra.vesper.evidence.inputs import parts_of
 from lyra.vesper.evidence.rooms import Room, outcome_of, rooms_of
 from lyra.vesper.reference.evaluate import evaluate
-from lyra.vesper.reference.run import ReferenceWalk, list_assigned
+from lyra.vesper.reference.run import ReferenceWalk, get_writes
 from lyra.vesper.values.outcome import CODES, Execution, NodeError, Outcome
 from lyra.vesper.values.types import EnumType, without_null
 
@@ -48,7 +48,7 @@ class ReachPlan:
         goals.update((f"error {code}", None) for code in list_declared_errors(program))
         self.goals = tuple(goals)
         self.unreachable = unreachable(program)
-        self.assigned = list_assigned(program)
+        self.assigned = get_writes(program)
         number = 0
         for condition in _find_conditions(program):
             comparisons = []
@@ -58,7 +58,7 @@ class ReachPlan:
             self.atoms[id(condition)] = comparisons
 
     def missing(self, reached: Iterable[str]) -> tuple[str, ...]:
-        """Return what was not reached, and is not known to be unreachable."""
+        """Return the parts that were not reached and are not known to be unreachable."""
         known = {*reached, *self.unreachable}
         return tuple(goal for goal in self.goals if goal not in known)
 
@@ -284,11 +284,11 @@ class _Unreachable:
         self.dead_codes: set[Any] = set()
 
     def decide(self, condition: ir.TypedExpression) -> bool | None:
-        value = folded(condition)
+        value = fold_constant(condition)
         return outcome_of(condition, self.rooms) if value is None else value
 
     def block(self, steps: tuple[ir.Step, ...], dead: str) -> str:
-        """Walk steps that follow each other; returns why nothing behind them is reached, "" where it may be."""
+        """Walk consecutive steps; return why nothing after them is reached, "" where it may be."""
         for step in steps:
             why = dead
             if not why and any(self.decide(guard.expression) is False for guard in step.guards):

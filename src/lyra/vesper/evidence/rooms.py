@@ -18,16 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.vesper import ir
-from lyra.vesper.values.types import (
-    BOOLEAN,
-    INTEGER,
-    STRING,
-    DecimalType,
-    EnumType,
-    Nullable,
-    RecordType,
-    ValueType,
-)
+from lyra.vesper.values.types import BOOLEAN, INTEGER, STRING, DecimalType, EnumType, Nullable, RecordType, ValueType
 
 Path = tuple[str, ...]
 EACH: Final = "*"  # the elements of an array, in a path
@@ -226,9 +217,12 @@ def outcome_of(condition: ir.TypedExpression, rooms: Mapping[Path, Room]) -> boo
 # ---------------------------------------------------------------- few inputs
 
 
-def finite_inputs(program: ir.NodeProgram, most: int = FINITE_MAX) -> list[dict[str, Any]] | None:
-    """Return all inputs that a program may accept, if these are few and nothing else decides what it does."""
-    if not program.pure or program.ambient or _depends_on_context(program):
+def finite_inputs(
+    program: ir.NodeProgram, most: int = FINITE_MAX, *, is_settled: bool = False
+) -> list[dict[str, Any]] | None:
+    """Return all inputs that a program may accept, if these are few and nothing else decides what it does. The acts of
+    one that `is_settled` are calls of nodes that only their inputs decide."""
+    if not depends_on_inputs(program, is_settled=is_settled):
         return None
     rooms = rooms_of(program)
     columns: list[list[tuple[str, Any] | None]] = []
@@ -243,6 +237,11 @@ def finite_inputs(program: ir.NodeProgram, most: int = FINITE_MAX) -> list[dict[
         if total > most:
             return None
     return [dict(item for item in row if item is not None) for row in product(*columns)]
+
+
+def depends_on_inputs(program: ir.NodeProgram, *, is_settled: bool = False) -> bool:
+    """Return whether the inputs alone decide what a program does, whose acts may be settled by them, too."""
+    return (program.pure or is_settled) and not program.ambient and not _depends_on_context(program)
 
 
 def _depends_on_context(program: ir.NodeProgram) -> bool:

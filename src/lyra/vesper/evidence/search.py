@@ -72,13 +72,14 @@ class InputSearch:
         first: Iterable[Mapping[str, Any]] = (),
         cases: Sequence[Mapping[str, Any]] = (),
         contexts: int = 1,
+        is_settled: bool = False,
     ) -> None:
         self._rng = make_random(seed)
         self._is_pure, self._contexts = program.pure, contexts
         self._likely = LikelyInputs(program, cases, self._rng)
         self._random = InputGenerator(program, seed)
         self._batch: list[dict[str, Any]] = []
-        self.all_inputs = finite_inputs(program)
+        self.all_inputs = finite_inputs(program, is_settled=is_settled)
         self._given = iter([dict(inputs) for inputs in (*first, *cases, *(self.all_inputs or ()))])
         self._kept: list[_KeptCase] = []
         self._accepted: list[_KeptCase] = []
@@ -343,7 +344,7 @@ def _leaves(value: Any, path: _Path = ()) -> Iterator[_Leaf]:
 
 
 def _put(value: Any, path: _Path, new: Any) -> Any:
-    """Return a value with another one at a place inside it; what stands elsewhere is shared."""
+    """Return a copy of a value with one part replaced; the other parts are shared."""
     if not path:
         return new
     head, *rest = path
@@ -359,7 +360,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _decimal(value: Any) -> Decimal:
-    """Return a number as a decimal; 0 for what is none."""
+    """Return a number as a decimal; 0 for other values."""
     try:
         number = Decimal(str(value))
     except DecimalException:

@@ -102,7 +102,7 @@ class EvidenceState:
         self.latest: dict[str, str] = {}  # node id → the digest that was used last
         self.speeds: dict[str, dict[str, PathSpeed]] = {}  # node id → path; a changed node keeps its past
 
-    def of(self, node_id: str, digest: str) -> NodeEvidence:
+    def get_or_create(self, node_id: str, digest: str) -> NodeEvidence:
         evidence = self.by_digest.get(digest)
         if evidence is None:
             evidence = self.by_digest[digest] = NodeEvidence(node_id, digest)
@@ -110,7 +110,7 @@ class EvidenceState:
         return evidence
 
     def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:  # noqa: ARG002 (one signature)
-        evidence = self.of(data["node"], data["digest"])
+        evidence = self.get_or_create(data["node"], data["digest"])
         if kind == "vesper.compared":
             _count(evidence, data)
             for path, durations in data.get("times", {}).items():
@@ -136,7 +136,8 @@ class EvidenceState:
             del evidence.history[:-HISTORY_KEPT]
 
     def _note_reach(self, evidence: NodeEvidence, row: dict[str, Any]) -> None:
-        """Count the distinct inputs of a row, note what they reached and broke. Rows of before have none of it."""
+        """Count the distinct inputs of a row and the parts that they reached and broke. Rows of older stores lack these
+        keys."""
         if row.get("seen"):
             seen = self._seen.get(evidence.digest)
             if seen is None:
@@ -169,7 +170,7 @@ class EvidenceState:
         self._seen = {}
         self.by_digest = {evidence.digest: evidence for evidence in kept}
         self.latest = {str(node): str(digest) for node, digest in data[1].items()}
-        # A snapshot of before has no speeds.
+        # A snapshot of an older store has no speeds.
         self.speeds = msgspec.convert(data[2], dict[str, dict[str, PathSpeed]]) if len(data) > 2 else {}
 
 
@@ -183,7 +184,7 @@ def _count(evidence: NodeEvidence, row: dict[str, Any]) -> None:
     for name, declared in row.get("metrics", {}).items():
         known = evidence.metrics.setdefault(name, {**declared, "values": {}})
         for labels, value in declared["values"].items():
-            key = _bounded(labels, known["values"])
+            key = _limit_series(labels, known["values"])
             if declared["type"] == "gauge":
                 known["values"][key] = value
             else:
@@ -200,7 +201,7 @@ def _note_time(evidence: NodeEvidence, time: float) -> None:
         evidence.timeline = evidence.timeline[::2]
 
 
-def _bounded(labels: str, known: dict[str, Any]) -> str:
+def _limit_series(labels: str, known: dict[str, Any]) -> str:
     """Return the labels of a series as JSON; those of `other` where there are `SERIES_MAX` of one metric already."""
     if labels in known or len(known) < SERIES_MAX:
         return labels

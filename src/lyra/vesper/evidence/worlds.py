@@ -23,6 +23,8 @@ from lyra.vesper.effects.request import EffectError, EffectRequest
 from lyra.vesper.evidence.answers import AnswerForms
 from lyra.vesper.evidence.compare import is_same
 from lyra.vesper.evidence.inputs import Boundaries, drawer, parts_of
+from lyra.vesper.evidence.keys import list_called_nodes
+from lyra.vesper.evidence.rooms import depends_on_inputs
 from lyra.vesper.values.outcome import Execution, Outcome
 from lyra.vesper.values.types import ANY
 
@@ -170,6 +172,21 @@ class CallableNodes:
             self._known[name] = None if self._find is None else self._find(name)
         return self._known[name]
 
+    def settle(self, program: ir.NodeProgram, depth: int = 0) -> bool:
+        """Return whether all acts of a program are calls of known nodes that only their inputs decide."""
+        acts = (ir.EffectStep, ir.TransitionStep, ir.TransactionStep)
+        parts = parts_of((program.steps, program.rules))
+        kinds = {getattr(part, "kind", "") for part in parts if isinstance(part, acts)}
+        if kinds - {"node.call"} or depth > _CALL_DEPTH_MAX:
+            return False
+        callees = [self.find(name) for name in list_called_nodes(program)]
+        return all(
+            callee is not None
+            and depends_on_inputs(callee, is_settled=True)
+            and (callee.pure or self.settle(callee, depth + 1))
+            for callee in callees
+        )
+
     def forms(self, program: ir.NodeProgram) -> AnswerForms:
         forms = self._forms.get(program.digest)
         if forms is None:
@@ -293,6 +310,7 @@ class SimulatedEffects:
         outcome = self._path(program, inputs, execution, world)
         self.called += [*world.called, CalledNode(program, inputs, execution, world.log, outcome)]
         self.is_wrong = self.is_wrong or world.is_wrong
+        self.is_guessed = self.is_guessed or world.is_guessed
         if outcome.error is None:
             return WorldAnswer(outcome.outputs), {}
         return WorldAnswer(error=outcome.error.code), outcome.error.fields

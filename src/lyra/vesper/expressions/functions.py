@@ -167,6 +167,7 @@ def _row(
 
 _OVERFLOW: Final = ("overflow",)
 _OF_ZONES: Final = ("overflow", "unknown_zone")
+_OF_NUMBERS: Final = ("not_a_number", "overflow")
 _N, _T, _L, _D, _C = "Numbers", "Texts", "Lists and maps", "Times", "Choice"
 _TABLE: Final = (
     _row(
@@ -306,6 +307,23 @@ _TABLE: Final = (
         "pad_right('7', 3, '.')",
         "'7..'",
         bound="text",
+    ),
+    _row(
+        _T,
+        "parse_integer(text: text) -> integer",
+        "the whole number that a text writes: digits, a sign before them or none, and nothing else",
+        "parse_integer('-042')",
+        "-42",
+        errors=_OF_NUMBERS,
+    ),
+    _row(
+        _T,
+        "parse_decimal(text: text) -> decimal",
+        "the number that a text writes: digits, a sign before them or none, a point and digits behind them or none, "
+        "and nothing else",
+        "parse_decimal('+12.50')",
+        "12.50",
+        errors=_OF_NUMBERS,
     ),
     # ---------------------------------------------------------------- lists and maps
     _row(
@@ -609,6 +627,14 @@ OTHER_FUNCTIONS: Final = {
     "trunc": "div(x, 1)",
     "mod": "a % b",
     "fmod": "a % b",
+    **dict.fromkeys(
+        ("int", "integer", "to_int", "to_integer", "toInt", "parse_int", "parseInt"), "parse_integer(text)"
+    ),
+    **dict.fromkeys(("float", "double", "decimal", "to_decimal", "parse_float", "parseFloat"), "parse_decimal(text)"),
+    **dict.fromkeys(
+        ("number", "Number", "num", "to_number", "toNumber", "parse_number", "cast"),
+        "parse_integer(text) or parse_decimal(text)",
+    ),
     "IF": "if(condition, a, b)",
     "iif": "if(condition, a, b)",
     "IIF": "if(condition, a, b)",

@@ -35,7 +35,7 @@ from lyra.vesper.expressions.terms import (
     StarTerm,
     Term,
     UnaryTerm,
-    printed,
+    format_term,
 )
 from lyra.vesper.values.limits import (
     EXPRESSION_CHARS_MAX,
@@ -61,7 +61,7 @@ def parse_expression(text: str, *, sql: bool = False) -> Term:
     """Return the tree of an expression. With `sql`, a single `=` is read as `==`."""
     if len(text) > EXPRESSION_CHARS_MAX:
         raise syntax_error(f"the expression has more than {EXPRESSION_CHARS_MAX} characters", 0, 0)
-    return _Parser(tokens_of(text), sql=sql).whole()
+    return _Parser(tokens_of(text), sql=sql).parse_all()
 
 
 def parse_placeholder(text: str, start: int) -> tuple[Term, int]:
@@ -69,7 +69,7 @@ def parse_placeholder(text: str, start: int) -> tuple[Term, int]:
     tokens = tokens_of(text, start, until_brace=True)
     if tokens[-1].start - start > EXPRESSION_CHARS_MAX:
         raise syntax_error(f"the placeholder has more than {EXPRESSION_CHARS_MAX} characters", start, start)
-    return _Parser(tokens).whole(), tokens[-1].end
+    return _Parser(tokens).parse_all(), tokens[-1].end
 
 
 class _Parser:
@@ -81,13 +81,13 @@ class _Parser:
         self.depths: dict[int, int] = {}  # by id of a term of this parse; self.kept keeps them alive
         self.kept: list[Term] = []
 
-    def whole(self) -> Term:
+    def parse_all(self) -> Term:
         if self.tokens[0].kind == "end":
             raise syntax_error("an expression is expected", self.tokens[0].start, self.tokens[0].end)
         term = self.expression(_IMPLIES)
         token = self.peek()
         if token.kind != "end":
-            raise self.unexpected(token)
+            raise self.explain_unexpected(token)
         return term
 
     # ------------------------------------------------------------ tokens
@@ -109,7 +109,7 @@ class _Parser:
     def expect(self, value: str) -> ExpressionToken:
         token = self.take()
         if token.kind != "symbol" or token.value != value:
-            raise self.unexpected(token, f"`{value}` is expected instead of {token}")
+            raise self.explain_unexpected(token, f"`{value}` is expected instead of {token}")
         return token
 
     def expect_name(self, what: str) -> ExpressionToken:
@@ -118,7 +118,7 @@ class _Parser:
             raise syntax_error(f"the name of a {what} is expected instead of {token}", token.start, token.end)
         return token
 
-    def unexpected(self, token: ExpressionToken, message: str = "") -> ParseError:
+    def explain_unexpected(self, token: ExpressionToken, message: str = "") -> ParseError:
         index = self.tokens.index(token)
         previous = self.tokens[index - 1] if index else None
         hint = ""
@@ -143,17 +143,17 @@ class _Parser:
             elif own == _COMPARE:
                 left = self.comparison(left)
                 if self.operator_level() == _COMPARE:
-                    raise self.chained(left)
+                    raise self.explain_chain(left)
             else:
                 sign = self.take()
                 left = self.binary(str(sign.value), left, self.expression(own + 1), sign)
         return left
 
-    def chained(self, left: Term) -> ParseError:
+    def explain_chain(self, left: Term) -> ParseError:
         """Return the error of a comparison after another: what is meant is both of them."""
         token = self.peek()
-        middle = printed(left.right) if isinstance(left, BinaryTerm) else "…"
-        hint = f"comparisons do not chain: write {printed(left)} AND {middle} {token.value} …"
+        middle = format_term(left.right) if isinstance(left, BinaryTerm) else "…"
+        hint = f"comparisons do not chain: write {format_term(left)} AND {middle} {token.value} …"
         return syntax_error(f"unexpected {token}", token.start, token.end, hint=hint)
 
     def operator_level(self) -> int:
@@ -253,7 +253,7 @@ class _Parser:
         after = self.peek()
         if after.kind == "symbol" and after.value == "(":
             known = name.value if name.value in FUNCTIONS else ""
-            written = f"{known}({printed(target)})" if known else OTHER_FUNCTIONS.get(str(name.value), "")
+            written = f"{known}({format_term(target)})" if known else OTHER_FUNCTIONS.get(str(name.value), "")
             hint = f"write {written}" if written else "write the function before its argument: upper(text)"
             raise syntax_error("values have no methods", name.start, after.end, hint=hint)
 
@@ -276,7 +276,7 @@ class _Parser:
             return term
         if token.kind == "symbol" and token.value == "{":
             return self.braces(token)
-        raise self.unexpected(token, f"an expression is expected instead of {token}")
+        raise self.explain_unexpected(token, f"an expression is expected instead of {token}")
 
     def braces(self, opening: ExpressionToken) -> Term:
         """Return a map that is written out, or a placeholder."""
@@ -427,7 +427,7 @@ def _token(kind: str, text: str, start: int, end: int) -> ExpressionToken:
             raise syntax_error("the number is too long", start, end)
         return ExpressionToken("number", Decimal(text) if "." in text else int(Decimal(text)), start, end)
     if kind == "text":
-        return ExpressionToken("text", _ESCAPE.sub(_escaped, text[1:-1]), start, end)
+        return ExpressionToken("text", _ESCAPE.sub(_unescape, text[1:-1]), start, end)
     if kind == "name" and text in _WORDS:
         return ExpressionToken("word", _WORDS[text], start, end)
     if kind == "name" and text in KEYWORDS:
@@ -435,7 +435,7 @@ def _token(kind: str, text: str, start: int, end: int) -> ExpressionToken:
     return ExpressionToken(kind, text, start, end)
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _unescape(match: re.Match[str]) -> str:
     return _ESCAPES.get(match[1], match[0])
 
 

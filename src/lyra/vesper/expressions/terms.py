@@ -1,7 +1,7 @@
 """The syntax tree of an expression, before anything is known about types.
 
-Each term has the offsets of its text. `printed` writes a term so that it parses to the same tree; `is_same` compares
-two trees and passes over offsets. The built-in functions that calls may name are in `expressions.functions`.
+Each term has the offsets of its text. `format_term` writes a term so that it parses to the same tree; `is_same`
+compares two trees without their offsets. The built-in functions that calls may name are in `expressions.functions`.
 """
 
 from __future__ import annotations
@@ -100,12 +100,12 @@ _LEVELS: Final = {
 }
 
 
-def printed(term: Term) -> str:
+def format_term(term: Term) -> str:
     """Return the term as text, with parentheses only where they are needed."""
-    return _printed(term, 0)
+    return _format_term(term, 0)
 
 
-def _printed(term: Term, level: int) -> str:
+def _format_term(term: Term, level: int) -> str:
     match term:
         case LiteralTerm():
             return _literal(term.value)
@@ -114,19 +114,22 @@ def _printed(term: Term, level: int) -> str:
         case StarTerm():
             return "*"
         case MemberTerm():
-            return f"{_printed(term.target, 10)}.{term.name}"
+            return f"{_format_term(term.target, 10)}.{term.name}"
         case IndexTerm():
-            return f"{_printed(term.target, 10)}[{_printed(term.index, 0)}]"
+            return f"{_format_term(term.target, 10)}[{_format_term(term.index, 0)}]"
         case CallTerm():
-            return f"{term.function}({', '.join(_printed(argument, 0) for argument in term.arguments)})"
+            return f"{term.function}({', '.join(_format_term(argument, 0) for argument in term.arguments)})"
         case ListTerm():
-            return f"[{', '.join(_printed(item, 0) for item in term.items)}]"
+            return f"[{', '.join(_format_term(item, 0) for item in term.items)}]"
         case MapTerm():
-            keys = [_printed(key, 0) if isinstance(key, LiteralTerm) else f"({_printed(key, 0)})" for key in term.keys]
-            entries = [f"{key}: {_printed(value, 0)}" for key, value in zip(keys, term.values, strict=True)]
+            keys = [
+                _format_term(key, 0) if isinstance(key, LiteralTerm) else f"({_format_term(key, 0)})"
+                for key in term.keys
+            ]
+            entries = [f"{key}: {_format_term(value, 0)}" for key, value in zip(keys, term.values, strict=True)]
             return "{" + ", ".join(entries) + "}"
         case PlaceholderTerm():
-            return "{" + _printed(term.operand, 0) + "}"
+            return "{" + _format_term(term.operand, 0) + "}"
     text, own = _operator_text(term)
     return f"({text})" if own < level else text
 
@@ -134,18 +137,18 @@ def _printed(term: Term, level: int) -> str:
 def _operator_text(term: Term) -> tuple[str, int]:
     match term:
         case UnaryTerm(operator="NOT"):
-            return f"NOT {_printed(term.operand, 4)}", 4
+            return f"NOT {_format_term(term.operand, 4)}", 4
         case UnaryTerm():
-            return f"-{_printed(term.operand, 9)}", 9
+            return f"-{_format_term(term.operand, 9)}", 9
         case NullTestTerm():
-            return f"{_printed(term.operand, 7)} IS {'NOT ' if term.negated else ''}NULL", 6
+            return f"{_format_term(term.operand, 7)} IS {'NOT ' if term.negated else ''}NULL", 6
         case QuantifierTerm():
-            where = f" IN {_printed(term.collection, 10)}" if term.collection is not None else ""
-            return f"{term.kind} {term.name}{where}: {_printed(term.body, 1)}", 0
+            where = f" IN {_format_term(term.collection, 10)}" if term.collection is not None else ""
+            return f"{term.kind} {term.name}{where}: {_format_term(term.body, 1)}", 0
         case BinaryTerm():
             level = _LEVELS[term.operator]
             left, right = (level + 1, level) if level == 1 else (7, 7) if level == 6 else (level, level + 1)
-            return f"{_printed(term.left, left)} {term.operator} {_printed(term.right, right)}", level
+            return f"{_format_term(term.left, left)} {term.operator} {_format_term(term.right, right)}", level
     raise AssertionError(term)
 
 

@@ -70,7 +70,7 @@ class _Writer:
 
     # ------------------------------------------------------------ comments
     def comments(self, comments: list[FileComment], indent: int, *, blank: bool = False) -> None:
-        """Comments on lines of their own; `blank`: with an empty line before the first."""
+        """Write each comment on its own line; `blank`: with an empty line before the first."""
         for index, comment in enumerate(comments):
             if self.lines and (blank if index == 0 else comment.blank_before and comment.own_line):
                 self.lines.append("")
@@ -204,14 +204,14 @@ def flow_text(part: ScalarPart) -> str:
     """Return the scalar inside a flow collection, on one line."""
     if not is_text(part):
         return part.value or "null"
-    return part.value if _is_plain(part.value) and _is_plain_in_flow(part.value) else _quoted(part.value)
+    return part.value if _is_plain(part.value) and _is_plain_in_flow(part.value) else _quote(part.value)
 
 
 def key_text(part: ScalarPart, *, in_flow: bool) -> str:
     """Return a key; one that is plain in the file stays so."""
     value = part.value
     allowed = _is_plain(value) or (not part.style and _is_plain_form(value) and len(value) < _KEY_MAX)
-    return value if allowed and (not in_flow or _is_plain_in_flow(value)) else _quoted(value)
+    return value if allowed and (not in_flow or _is_plain_in_flow(value)) else _quote(value)
 
 
 def block_text(part: ScalarPart, indent: int, used: int) -> tuple[str, list[str]]:
@@ -221,13 +221,13 @@ def block_text(part: ScalarPart, indent: int, used: int) -> tuple[str, list[str]
         return part.value, []
     value = part.value
     if part.style == ">":
-        rows = _folded_rows(part)
+        rows = _read_folded_rows(part)
         if rows is not None:
             return _header(">", value), [" " * indent + row if row else "" for row in rows]
     if "\n" in value and _fits_literal(value):
         rows = value.removesuffix("\n").split("\n")
         return _header("|", value), [" " * indent + row if row else "" for row in rows]
-    line = value if _is_plain(value) else _quoted(value)
+    line = value if _is_plain(value) else _quote(value)
     if "\n" in part.raw and used + len(line) > WIDTH and _can_fold(value):
         rows = textwrap.wrap(value, _FOLD - indent, break_long_words=False, break_on_hyphens=False)
         return ">-", [" " * indent + row for row in rows]
@@ -257,16 +257,16 @@ def _is_printable(value: str) -> bool:
     return all(char.isprintable() for char in value)
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     if _is_printable(value):
         if '"' not in value and "\\" not in value:
             return f'"{value}"'
         if "'" not in value:
             return f"'{value}'"
-    return '"' + "".join(_escaped(char) for char in value) + '"'
+    return '"' + "".join(_escape(char) for char in value) + '"'
 
 
-def _escaped(char: str) -> str:
+def _escape(char: str) -> str:
     if char in _ESCAPES:
         return _ESCAPES[char]
     if char.isprintable():
@@ -281,14 +281,14 @@ def _header(mark: str, value: str) -> str:
 
 
 def _fits_literal(value: str) -> bool:
-    """Return whether a literal block gives exactly this text, whatever stands below it."""
+    """Return whether a literal block gives exactly this text, whatever follows it."""
     rows = value.removesuffix("\n").split("\n")
     if not rows[0] or rows[0][0] in " \t" or not rows[-1]:
         return False
     return all(_is_printable(row.replace("\t", " ")) and (not row or bool(row.strip())) for row in rows)
 
 
-def _folded_rows(part: ScalarPart) -> list[str] | None:
+def _read_folded_rows(part: ScalarPart) -> list[str] | None:
     """Return the lines of a folded block without their indentation; None where the block is more than plain
     paragraphs."""
     header, _, body = part.raw.partition("\n")

@@ -166,7 +166,7 @@ def _sequence(parts: Sequence[_Part]) -> _Part:
 
 
 def _branch(head: _Part, columns: Sequence[tuple[str, _Part]]) -> _Part:
-    """Return a condition with its two outcomes side by side, which meet below where both go on."""
+    """Return a condition with its two outcomes side by side, which meet below where both continue."""
     (_, left), (_, right) = columns
     reach = max(head.left, head.right)
     half = max((left.right + _COLUMN_GAP + right.left) / 2, reach + 14)
@@ -339,7 +339,7 @@ def _handlers_of(step: StepDeclaration) -> list[_Part]:
 
 
 def _handler(error: str, rule: dict[str, object], compensation: Sequence[StepDeclaration]) -> _Part:
-    """Return what is done about an error: its compensation, and what is answered then."""
+    """Return the picture of an error's handler: its compensation and its answer."""
     name = "any error" if error in ("*", "any") else error
     words = describe_rule(dict(rule))
     if not compensation:

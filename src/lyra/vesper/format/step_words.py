@@ -48,7 +48,7 @@ def conditions_of(step: StepDeclaration, *keys: str) -> list[str]:
 
 
 def describe_step(step: StepDeclaration) -> list[str]:
-    """Return what a step does, in one line or two; how often it is tried, and its time-out, stand in the last."""
+    """Describe a step in one or two lines; the last has the number of tries and the time-out."""
     describe = _WORDS.get(step.operation)
     if describe is not None:
         lines = [describe(step)]
@@ -78,7 +78,7 @@ def describe_answer(value: Any) -> str:
 
 
 def describe_rule(rule: dict[str, Any]) -> str:
-    """Return what a rule does about its error, other than to compensate."""
+    """Describe what a rule does about its error besides compensating."""
     for key in ("return_error", "map_to"):
         if rule.get(key) is not None:
             return f"answers {describe_answer(rule[key])}"

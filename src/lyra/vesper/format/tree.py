@@ -140,7 +140,7 @@ def _follows_blank(text: str, index: int) -> bool:
 
 # ------------------------------------------------------------------ comments
 def _comments(yaml: Any, text: str, tokens: list[Any]) -> Iterator[FileComment]:
-    """Comments stand between tokens, and in the first line of a block scalar."""
+    """Yield the comments: they are between tokens, and in the first line of a block scalar."""
     position = 0
     for token in tokens:
         if isinstance(token, yaml.StreamStartToken):
@@ -175,7 +175,7 @@ def _comments_between(text: str, start: int, end: int) -> Iterator[FileComment]:
 def attach_comments(
     root: Collection, entries: Sequence[TreeEntry], comments: Sequence[FileComment], *, first_key_moves: bool
 ) -> list[FileComment]:
-    """Put all comments into the tree; gives those about the file itself."""
+    """Attach all comments to the tree; return those about the file itself."""
     starts = [entry.start for entry in entries]
     header = _header(root, comments, first_key_moves=first_key_moves)
     for comment in comments[len(header) :]:

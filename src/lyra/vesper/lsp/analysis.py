@@ -187,7 +187,7 @@ class NodeAnalysis(Observer):
         return {} if node is None else {field.name: field for field in (*node.error, *node.success, *node.inputs)}
 
     def visible(self, path: Path) -> VisibleNames:
-        """Return what an expression at a path may name."""
+        """Return the names that an expression at a path can use."""
         known = self._expressions.get(path)
         if known is not None:
             return known
@@ -356,7 +356,7 @@ def _local_names(step: StepDeclaration) -> tuple[str, tuple[str, ...]]:
 
 
 def _kind_of(term: NameTerm | MemberTerm, expression: ir.TypedExpression, scope: NameScope) -> str:
-    """Return what a name stands for; empty where the checker has a remark on it."""
+    """Return the kind of thing that a name means; empty where the checker has a remark on it."""
     if isinstance(expression, ir.NodeVariable) and expression.name == term.name:
         is_prefixed = isinstance(term, MemberTerm)
         return "variable" if is_prefixed or term.name in scope.names else "ambient"

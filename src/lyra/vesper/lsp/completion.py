@@ -66,7 +66,7 @@ class _Place(NamedTuple):
 
 
 def complete(known: NodeAnalysis, cursor: TextCursor, callees: Callees) -> list[Item]:
-    """Return everything that may stand at a cursor; the editor chooses by what is written already."""
+    """Return all completions at a cursor; the editor filters them by the text before it."""
     place = _Place(known, cursor, callees)
     items: list[Item] = []
     if cursor.is_value:
@@ -151,7 +151,7 @@ def _choices(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _schemas_at(path: Path) -> list[dict[str, Any]]:
-    """Return what the schema says about a part."""
+    """Return the schemas that apply to a part."""
     schemas = list(_choices(_schema()))
     for part in path:
         inner: list[dict[str, Any]] = []
@@ -174,7 +174,7 @@ def _properties(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _holds_block(schema: dict[str, Any]) -> bool:
-    """Return whether what belongs to a key stands below it."""
+    """Return whether the value of a key is a block on the lines below it."""
     return any(choice.get("properties") or "items" in choice for choice in _choices(schema))
 
 
@@ -263,7 +263,7 @@ def _rights(place: _Place) -> Iterator[Item]:
 
 
 def expression_before(path: Path, before: str) -> str | None:
-    """Return the text of an expression before a cursor; None where no expression stands there."""
+    """Return the text of an expression before a cursor; None where there is no expression."""
     opened = before.replace("{{", "  ").rfind("{")
     if opened >= 0 and "}" not in before[opened:]:
         return before[opened + 1 :]

@@ -19,7 +19,7 @@ _LINE_MAX: Final = 400  # characters around a place in which a function's name i
 
 
 def hover(known: NodeAnalysis, offset: int, node_of: Callable[[str], Node | None]) -> Hover | None:
-    """Return what is known about the place at an offset. `node_of` reads a node that is called."""
+    """Return the hover text of the place at an offset. `node_of` reads a node that is called."""
     span = known.span_at(offset)
     return _name(known, offset) or _function(known, offset, span) or (_part(known, span, node_of) if span else None)
 

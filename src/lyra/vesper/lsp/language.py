@@ -16,7 +16,7 @@ from lyra.errors import ConfigError, LyraError
 from lyra.lsp.language import Fix, Hover, Item, Language, OutlineEntry, Remark, word_fixes
 from lyra.lsp.texts import OpenTexts, Place, format_edits
 from lyra.vesper import ir
-from lyra.vesper.check.judge import lowered
+from lyra.vesper.check.judge import lower_unchecked
 from lyra.vesper.format.layout import format_text
 from lyra.vesper.loading import Issue
 from lyra.vesper.lsp import naming
@@ -93,7 +93,7 @@ class VesperLanguage(Language):
         self._readable.pop(path, None)
 
     def analysis(self, path: str) -> NodeAnalysis:
-        """Return what is known of a file; made once for each text."""
+        """Return the analysis of a file; it is computed once for each text."""
         text = self.nodes.text(path) or ""
         known = self._analyses.get(path)
         if known is None or known.text is not text:
@@ -108,7 +108,7 @@ class VesperLanguage(Language):
 
     def _program(self, path: str, name: str) -> ir.NodeProgram | None:
         node = self._find_called(path, name)
-        return None if node is None else lowered(node)
+        return None if node is None else lower_unchecked(node)
 
     def _find_called(self, path: str, name: str) -> Node | None:
         file = self.nodes.file_of(path, name)

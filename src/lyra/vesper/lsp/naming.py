@@ -89,7 +89,7 @@ def references(known: NodeAnalysis, offset: int, *, with_declaration: bool) -> l
 
 
 def find_renamed(known: NodeAnalysis, offset: int) -> tuple[Place, str] | None:
-    """Return the place and the name of what would be renamed; None where nothing can be."""
+    """Return the place and the name that a rename at the cursor would change; None where it can change nothing."""
     occurrence = known.occurrence_at(offset)
     return None if occurrence is None else (Place(known.file, occurrence.at, occurrence.end), occurrence.symbol.name)
 

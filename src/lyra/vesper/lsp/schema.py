@@ -32,8 +32,8 @@ from lyra.vesper.values.limits import NAME_CHARS_MAX
 Schema = dict[str, Any]
 TEXT: Final[Schema] = {"type": ["string", "number", "boolean"]}
 TEXTS: Final[Schema] = {"anyOf": [{"type": "string"}, {"type": "array", "items": TEXT}]}
-_PROBE: Final = object()  # stands for a value that is there
-_NAME: Final = "x"  # stands for a key of the author's choice
+_PROBE: Final = object()  # placeholder for a present value
+_NAME: Final = "x"  # placeholder for a key of the author's choice
 _SECTIONS: Final = ("metadata", "performance", "security", "observability", "testing", "types", "state_machines")
 
 
@@ -116,7 +116,7 @@ class ShapeRecorder(SectionReader):
 
     # ------------------------------------------------------------ results
     def shape(self, path: Path) -> Schema:
-        """Return what was noted for a part, with the parts inside it."""
+        """Return the schema that was collected for a part, with the parts inside it."""
         shape = self.shapes.get(path, {})
         if shape == {"type": "array"} and (*path, 0) in self.shapes:
             return {**shape, "items": self.shape((*path, 0))}
@@ -349,7 +349,7 @@ def _step_keys() -> dict[str, Schema]:
 
 
 def _case(operation: Operation) -> Schema:
-    """Return what holds for the steps of one operation. A setting may stand under `parameters`, too."""
+    """Return the schema of the steps of one operation. A setting may also be under `parameters`."""
     then: dict[str, Any] = {"description": operation.text, **_names(operation)}
     if operation.required:
         then["allOf"] = [_present(key) for key in operation.required]

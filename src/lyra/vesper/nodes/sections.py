@@ -14,7 +14,7 @@ import msgspec
 
 from lyra.core.checking.document import Path
 from lyra.errors import ParseError
-from lyra.vesper.loading import ERROR, Issue, error_of, read_document, read_source, sorted_issues
+from lyra.vesper.loading import ERROR, Issue, error_of, read_document, read_source, sort_issues
 from lyra.vesper.nodes.model import (
     ChangelogEntry,
     Contracts,
@@ -160,7 +160,7 @@ class Sections:
 
     # ------------------------------------------------------------ fields
     def fields(self, value: Any, path: Path, *, what: str) -> tuple[FieldDeclaration, ...]:
-        """Inputs, outputs or the fields of a type: a type's text, or a mapping, by name."""
+        """Read inputs, outputs or the fields of a type: by name, the text of a type or a mapping."""
         mapping = self.reader.mapping(value, path)
         limit = INPUTS_MAX if what == "input" else FIELDS_MAX
         if len(mapping) > limit:
@@ -218,7 +218,7 @@ class Sections:
         )
 
     def constraints(self, value: dict[str, Any], path: Path) -> tuple[tuple[Any, Path], ...]:
-        """Texts and one-key maps of `constraints`, and the constraints written beside it."""
+        """Return the texts and one-key maps of `constraints`, and the constraints that are written beside it."""
         listed = value.get("constraints")
         constraints: list[tuple[Any, Path]] = []
         if isinstance(listed, (str, dict)):
@@ -238,7 +238,7 @@ class Sections:
         return tuple(constraints)
 
     def outputs(self, value: Any, path: Path) -> tuple[tuple[FieldDeclaration, ...], tuple[FieldDeclaration, ...]]:
-        """Success and error fields; a mapping with neither key is all success."""
+        """Read success and error fields; a mapping with neither key has success fields only."""
         mapping = self.reader.mapping(value, path)
         is_nested = any(isinstance(mapping.get(key), dict) and "type" not in mapping[key] for key in _ANSWERS) or (
             bool(mapping) and all(key in _ANSWERS and not isinstance(mapping[key], str) for key in mapping)
@@ -430,7 +430,7 @@ def read_node(text: str, file: str = "<text>") -> tuple[Node | None, list[Issue]
         message = f"key {str(path[-1])[:80]!r} is written twice"
         reader.issues.add(ERROR, "syntax", message, path=path, place=place, hint="the first value is read")
     values = _values(reader, document.data)
-    issues = sorted_issues(reader.issues.items)
+    issues = sort_issues(reader.issues.items)
     if values is None:
         return None, issues
     return Node(document=document, issues=tuple(issues), **values), issues

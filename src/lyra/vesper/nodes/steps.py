@@ -59,7 +59,7 @@ class StepReader:
         operation = self._operation(value, path)
         if operation is None:
             return None
-        return self._declared(value, path, name or default_name, operation, depth, is_named=bool(name))
+        return self._build_declaration(value, path, name or default_name, operation, depth, is_named=bool(name))
 
     def _operation(self, value: dict[str, Any], path: Path) -> str | None:
         name = value.get("operation")
@@ -73,7 +73,7 @@ class StepReader:
             return None
         return name
 
-    def _declared(
+    def _build_declaration(
         self, value: dict[str, Any], path: Path, name: str, operation: str, depth: int, *, is_named: bool
     ) -> StepDeclaration:
         known = operation_named(operation)
@@ -93,7 +93,8 @@ class StepReader:
     def _settings(
         self, value: dict[str, Any], path: Path, operation: Operation | None
     ) -> tuple[dict[str, Setting], dict[str, Setting]]:
-        """Return what the step says by name, and the free parameters. Without a known operation all names are taken."""
+        """Return the step's settings by name, and its free parameters. Of an unknown operation, all names are
+        settings."""
         below = value.get("parameters")
         names = (*STEP_KEYS, *_RETURNS, *operation.settings) if operation else ()
         settings: dict[str, Setting] = {}

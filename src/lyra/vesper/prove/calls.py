@@ -123,7 +123,7 @@ def pad(walk: ExpressionWalk, parts: _Parts, *, is_left: bool) -> SymbolicValue:
     numbers = walk.numbers
     walk.approximations.add("padded texts")
     text = numbers.fresh_text("padded")
-    had, has = numbers.of_length(z3.Length(subject.term)), numbers.of_length(z3.Length(text))
+    had, has = numbers.from_length(z3.Length(subject.term)), numbers.from_length(z3.Length(text))
     is_wide = numbers.less(had, width)
     size = z3.If(is_wide, *(number.term for number in numbers.align(width, had)))
     keeps = z3.SuffixOf(subject.term, text) if is_left else z3.PrefixOf(subject.term, text)

@@ -43,11 +43,7 @@ from lyra.vesper.prove.values import (
     options,
 )
 from lyra.vesper.prove.walk import UNJUDGED, UNKNOWN, Env
-from lyra.vesper.values.types import (
-    ANY,
-    Nullable,
-    ValueType,
-)
+from lyra.vesper.values.types import ANY, Nullable, ValueType
 
 ROUNDS_MAX: Final = 8  # of a loop that are walked one by one in the bounded walk
 _EFFECT_FAILED: Final = "effect"  # a failure of an act: any code, and no mistake of the node
@@ -73,7 +69,7 @@ class NodeWalk(TypedWalk):
         self.steps_max = program.limits.steps
         constants = {part.value for part in parts_of(program) if isinstance(part, ir.Constant)}
         self.constants = tuple(sorted({abs(int(value)) + 1 for value in constants if _is_plain_number(value)}))[:40]
-        self.assigned = _assigned(program)
+        self.assigned = _find_assigned(program)
         self.inputs: State = {}
         self.ambient: State = {}
         self.variables: State = {}
@@ -94,7 +90,7 @@ class NodeWalk(TypedWalk):
         for item in self.program.inputs:
             null_if_absent = not item.required and item.default in (msgspec.UNSET, None)
             kind = Nullable(item.type) if null_if_absent and not isinstance(item.type, Nullable) else item.type
-            self.inputs[item.name] = self.of_type(kind, item.name)
+            self.inputs[item.name] = self.make_symbolic(kind, item.name)
         self.variables = dict(self.inputs)
         self.ambient = {name: OpaqueValue(f"`{name}`, which the caller supplies") for name in self.program.ambient}
 
@@ -196,7 +192,7 @@ class NodeWalk(TypedWalk):
     def _output(self, kind: ValueType, value: SymbolicValue) -> SymbolicValue:
         present = [(guard, part) for guard, part in options(value) if not isinstance(part, UnsetValue)]
         missing = disj(*(guard for guard, part in options(value) if isinstance(part, UnsetValue)))
-        coerced = self.under(negate(missing), lambda: self.computed(kind, self.choose(present)))
+        coerced = self.under(negate(missing), lambda: self.coerce_computed(kind, self.choose(present)))
         assert isinstance(coerced, SymbolicValue)
         return self.choose(((negate(missing), coerced), (missing, NULL)))
 
@@ -227,8 +223,8 @@ class NodeWalk(TypedWalk):
         if z3.is_false(first_end) or z3.is_false(second_end):
             self.variables, self.local = (second, second_local) if z3.is_false(first_end) else (first, first_local)
             return
-        self.variables = self.joined(condition, first, second)
-        self.local = self.joined(condition, first_local, second_local)
+        self.variables = self.join_states(condition, first, second)
+        self.local = self.join_states(condition, first_local, second_local)
 
     def walk_steps(self, steps: Iterable[ir.Step]) -> None:
         for step in steps:
@@ -296,11 +292,11 @@ class NodeWalk(TypedWalk):
             self.per_kind(self._text_only, code)
         values = {name: self.evaluate(field, env) for name, field in value.fields}
         types = {output.name: output.type for output in self.program.error}
-        fields = {name: self.computed(Nullable(types.get(name, ANY)), field) for name, field in values.items()}
+        fields = {name: self.coerce_computed(Nullable(types.get(name, ANY)), field) for name, field in values.items()}
         if code_field(self.program):
             fields.setdefault(code_field(self.program), code)
         if "message" in values:  # what the failure holds as its message is the text of it
-            self.per_kind(self.shown, values["message"])
+            self.per_kind(self.render_text, values["message"])
         self.ends.append(FlowEnd(self.here, fields, dict(self.variables), code))
         self.here = FALSE
 
@@ -316,7 +312,7 @@ class NodeWalk(TypedWalk):
 
     def _block(self, steps: tuple[ir.Step, ...], local: State) -> Callable[[State], State]:
         """Return a round of a loop: from what its steps may assign to what they did assign."""
-        names = {name for name in _assigned_in(steps) if name not in local}
+        names = {name for name in _find_assigned_in(steps) if name not in local}
         kept_local, outside = self.local, self.variables
 
         def round_of(state: State) -> State:
@@ -329,7 +325,7 @@ class NodeWalk(TypedWalk):
         return round_of
 
     def _state(self, steps: tuple[ir.Step, ...], local: State) -> State:
-        names = {name for name in _assigned_in(steps) if name not in local}
+        names = {name for name in _find_assigned_in(steps) if name not in local}
         return {name: self.local.get(name, self.variables.get(name, UNSET)) for name in sorted(names)}
 
     def _restore(self, variables: State, local: State, state: State) -> None:
@@ -364,11 +360,11 @@ class NodeWalk(TypedWalk):
             most = self.numbers.constant(step.max_iterations)
             self.numbers.axioms.append(self.numbers.at_most(rounds.length, most))
 
-            def guarded(current: State) -> State:
+            def run_round(current: State) -> State:
                 self.here = conj(self.here, condition(current))
                 return round_of(current)
 
-            state = self.keep_invariants(state, guarded, (rounds, self.new_element(rounds)))
+            state = self.keep_invariants(state, run_round, (rounds, self.new_element(rounds)))
             again = condition(state)
             self.fail("loop_limit", conj(again, self.numbers.equal(rounds.length, most)))
             self.here = conj(self.here, negate(again))
@@ -379,7 +375,7 @@ class NodeWalk(TypedWalk):
     def _ends_soon(self, step: ir.LoopStep, state: State, condition: Any, round_of: Any) -> bool:
         """Return whether the loop has ended after few rounds, for all inputs."""
 
-        def tried() -> bool:
+        def unroll_rounds() -> bool:
             current = state
             for _ in range(min(ROUNDS_MAX, step.max_iterations) + 1):
                 again = condition(current)
@@ -387,10 +383,10 @@ class NodeWalk(TypedWalk):
                     return True
                 before = current
                 current = self.under(again, lambda before=before: round_of(before))  # type: ignore[misc]
-                current = self.joined(again, current, before)
+                current = self.join_states(again, current, before)
             return False
 
-        result, _, _ = self.quietly(tried, self.here)
+        result, _, _ = self.quietly(unroll_rounds, self.here)
         return bool(result)
 
     def _unroll(self, step: ir.LoopStep, state: State, condition: Any, round_of: Any) -> State:
@@ -408,7 +404,7 @@ class NodeWalk(TypedWalk):
                 return state
             before = state
             changed = self.under(again, lambda before=before: round_of(before))  # type: ignore[misc]
-            state = self.joined(again, changed, before)
+            state = self.join_states(again, changed, before)
         return state
 
     # ------------------------------------------------------------ effects and rules
@@ -445,14 +441,14 @@ class NodeWalk(TypedWalk):
         self.local = local
 
     def _transaction(self, step: ir.TransactionStep) -> None:
-        """Walk steps that are all done or none: an error in them, or with them, takes back what they assigned."""
+        """Walk the steps of a transaction: an error in it or at its commit resets the variables that they assigned."""
         entry, first = self.here, len(self.ends)
         self.evaluate(step.request, self.env())
         self.fail(_EFFECT_FAILED, self.open_condition(f"whether the transaction {step.name} succeeds"))
         self.walk_steps(step.steps)
         for index, end in enumerate(self.ends[first:], first):
             if end.code is not None:
-                self.ends[index] = FlowEnd(end.guard, end.fields, self._blurred(), end.code)
+                self.ends[index] = FlowEnd(end.guard, end.fields, self._forget_assigned(), end.code)
         for rule in step.rules:
             if rule.answer is not None and rule.action in ir.ANSWERING:
                 self._answer_somewhere(rule.answer, entry)
@@ -461,18 +457,18 @@ class NodeWalk(TypedWalk):
         """Note an answer of a rule: it is possible wherever the guard holds, with any value of what steps assign."""
         kept = self.here, self.variables, self.site
         self.here = conj(guard, self.numbers.fresh_bool("rule"))
-        self.variables = self._blurred()
+        self.variables = self._forget_assigned()
         self.site = ""
         code, message = OpaqueValue("the code of an error", "string"), OpaqueValue("the message of an error", "string")
         error = {"occurred": TruthValue(TRUE), "code": code, "message": message, "logged": TruthValue(TRUE)}
         before = len(self.raised)
         self.answer(answer, {"error": RecordValue(error)})
         for failure, failed_code, _ in self.raised[before:]:
-            self.ends.append(FlowEnd(failure, {}, self._blurred(), self.error_code(failed_code)))
+            self.ends.append(FlowEnd(failure, {}, self._forget_assigned(), self.error_code(failed_code)))
         del self.raised[before:]
         self.here, self.variables, self.site = kept
 
-    def _blurred(self) -> State:
+    def _forget_assigned(self) -> State:
         """Return the variables with anything in those that steps assign."""
         why = "variables where an error is handled"
         blurred: State = {}
@@ -505,7 +501,7 @@ class NodeWalk(TypedWalk):
             if rule.answer is not None:
                 self._answer_somewhere(rule.answer, guard)
         if is_open or not matching or matching[0].answer is None:
-            self.ends.append(FlowEnd(guard, {}, self._blurred(), self.error_code(code)))
+            self.ends.append(FlowEnd(guard, {}, self._forget_assigned(), self.error_code(code)))
 
     def error_code(self, code: str) -> SymbolicValue:
         if code in (UNKNOWN, _EFFECT_FAILED):
@@ -567,7 +563,7 @@ class NodeWalk(TypedWalk):
     def _message(self, end: FlowEnd) -> SymbolicValue:
         if "message" not in end.fields:
             return self.constant("") if end.code is not None else NULL
-        value, _, _ = self.quietly(lambda: self.per_kind(self.shown, end.fields["message"]))
+        value, _, _ = self.quietly(lambda: self.per_kind(self.render_text, end.fields["message"]))
         assert isinstance(value, SymbolicValue)
         return value
 
@@ -596,11 +592,11 @@ def _names(expression: ir.TypedExpression) -> set[str]:
     return {part.name for part in parts_of(expression) if isinstance(part, ir.NodeVariable)}
 
 
-def _assigned(program: ir.NodeProgram) -> set[str]:
-    return _assigned_in((program.steps, program.rules))
+def _find_assigned(program: ir.NodeProgram) -> set[str]:
+    return _find_assigned_in((program.steps, program.rules))
 
 
-def _assigned_in(node: Any) -> set[str]:
+def _find_assigned_in(node: Any) -> set[str]:
     names = set()
     for part in parts_of(node):
         match part:

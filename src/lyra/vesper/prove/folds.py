@@ -65,7 +65,7 @@ class FoldWalk(ExpressionWalk):
         self.numbers.axioms.append(self.numbers.at_most(length, limit))
         return ElementSource(length, make)
 
-    def whole_source(self, source: ElementSource) -> ListComprehension:
+    def take_all(self, source: ElementSource) -> ListComprehension:
         return ListComprehension(source, lambda element: (TRUE, element.value))
 
     def exists_any(self, source: ElementSource) -> Term:
@@ -110,7 +110,7 @@ class FoldWalk(ExpressionWalk):
         return element, conj(self.exists_any(values.source), present), value
 
     def pure(self, function: Callable[[], Any]) -> tuple[Any, Term]:
-        """Return what the function gives and the condition that nothing in it fails."""
+        """Return the function's result and the condition that nothing in it fails."""
         result, ends, _ = self.quietly(function)
         return result, ends
 
@@ -171,10 +171,10 @@ class FoldWalk(ExpressionWalk):
             total = numbers.fresh("sum", whole=summand.whole, scale=summand.scale)
             numbers.note(total)
             source.sums[key] = total, summand, {}
-        self._bound_sum(source, total, summand)
+        self._limit_sum(source, total, summand)
         return total
 
-    def _bound_sum(self, source: ElementSource, total: NumberValue, summand: NumberValue) -> None:
+    def _limit_sum(self, source: ElementSource, total: NumberValue, summand: NumberValue) -> None:
         """Add what the induction over the list gives under the present condition: bounds, and sums that are larger."""
         numbers, here = self.numbers, self.here
         self.here = conj(here, self.exists_any(source))
@@ -257,7 +257,7 @@ class FoldWalk(ExpressionWalk):
         if isinstance(values, ListItems):
             for present, item in values.items:
                 changed = self.under(present, lambda state=state, item=item: body(item, state))  # type: ignore[misc]
-                state = self.joined(present, changed, state)
+                state = self.join_states(present, changed, state)
             return state
         source = values.source
         element, _, value = self.walk_element(values)
@@ -265,11 +265,11 @@ class FoldWalk(ExpressionWalk):
 
         def round_of(current: State) -> State:
             changed = self.under(present, lambda: body(value, current))
-            return self.joined(present, changed, current)
+            return self.join_states(present, changed, current)
 
         return self.keep_invariants(state, round_of, (source, element))
 
-    def joined(self, condition: Term, first: State, second: State) -> State:
+    def join_states(self, condition: Term, first: State, second: State) -> State:
         if z3.is_true(condition) or z3.is_false(condition):
             return first if z3.is_true(condition) else second
         names = {**first, **second}
@@ -293,7 +293,7 @@ class FoldWalk(ExpressionWalk):
         shape, changed = self._settle_kinds(state, round_of)
         state = base = {name: state.get(name, UNSET) for name in shape}
         if walked is not None and any(_turns_decimal(shape[name], state[name]) for name in changed):
-            # A sum that begins with the integer 0 and goes on with decimals: the first round is walked by itself.
+            # A sum that begins with the integer 0 and continues with decimals: the first round is walked by itself.
             base, _, _ = self.quietly(lambda: round_of(state), within)
             shape, changed = self._settle_kinds(base, round_of)
         start = {name: self.generalize(shape[name]) if name in changed else base[name] for name in shape}
@@ -307,12 +307,12 @@ class FoldWalk(ExpressionWalk):
             known = conj(within, *(relation(start[name]) for name, relation in candidates))
             kept: list[Any] = []
 
-            def tried(kept: list[Any] = kept) -> State:
+            def run_round(kept: list[Any] = kept) -> State:
                 after = round_of(start)
                 kept += [pair for pair in candidates if self.keeps(pair[1], after[pair[0]])]  # noqa: B023
                 return after
 
-            after, _, _ = self.quietly(tried, known)
+            after, _, _ = self.quietly(run_round, known)
             if len(kept) == len(candidates):
                 break
             candidates = kept
@@ -329,7 +329,7 @@ class FoldWalk(ExpressionWalk):
         self.here = entry
         for name, relation in candidates:
             numbers.axioms.append(implies(conj(self.assumed, entry), relation(final[name])))
-        return final if walked is None else self.joined(self.exists_any(walked[0]), final, state)
+        return final if walked is None else self.join_states(self.exists_any(walked[0]), final, state)
 
     def keeps(self, relation: Callable[[Any], Term], value: SymbolicValue) -> bool:
         return isinstance(value, NumberValue) and self.holds_always(relation(value))
@@ -343,13 +343,13 @@ class FoldWalk(ExpressionWalk):
             names = {**shape, **after}
             changed = {name for name in names if after.get(name, UNSET) is not start.get(name, UNSET)}
             wider = {name: shape.get(name, UNSET) for name in names}
-            wider |= {name: self._widened(wider[name], after.get(name, UNSET)) for name in changed}
+            wider |= {name: self._widen(wider[name], after.get(name, UNSET)) for name in changed}
             if all(_shape(wider[name]) == _shape(shape.get(name, UNSET)) for name in names):
                 return shape, changed
             shape = wider
         return {name: OpaqueValue("a variable that changes its kind in a loop") for name in shape}, set(shape)
 
-    def _widened(self, known: SymbolicValue, after: SymbolicValue) -> SymbolicValue:
+    def _widen(self, known: SymbolicValue, after: SymbolicValue) -> SymbolicValue:
         parts: dict[Any, SymbolicValue] = {}
         for _, value in (*options(known), *options(after)):
             key = _shape(value)[:2] if isinstance(value, NumberValue) else _shape(value)
@@ -375,8 +375,8 @@ class FoldWalk(ExpressionWalk):
         changed = [name for name in start if after[name] is not start[name]]
         havoc = [term for name in changed for term in _terms_of(start[name])]
 
-        def added(before: SymbolicValue, behind: SymbolicValue) -> NumberValue | None:
-            """Return what a round adds, as a term about the canonical element."""
+        def find_summand(before: SymbolicValue, behind: SymbolicValue) -> NumberValue | None:
+            """Return the summand of a round, as a term about the canonical element."""
             if not isinstance(before, NumberValue) or not isinstance(behind, NumberValue):
                 return None
             difference = numbers.subtract(behind, before)
@@ -387,11 +387,11 @@ class FoldWalk(ExpressionWalk):
 
         for name in changed:
             first, last = state[name], final[name]
-            summand = added(start[name], after[name])
+            summand = find_summand(start[name], after[name])
             if summand is None or not isinstance(first, NumberValue) or not isinstance(last, NumberValue):
                 continue
             if base is not state:
-                once = added(first, base[name])
+                once = find_summand(first, base[name])
                 if once is None or not z3.is_true(numbers.equal(once, summand)):
                     continue
             total = self.sum_over(source, summand)

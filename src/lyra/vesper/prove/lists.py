@@ -53,10 +53,14 @@ class ListWalk(FoldWalk):
                 return self.aggregate(expression.function, self.elements(expression.collection, env))
             case ir.MapOver():
                 values = self.elements(expression.collection, env)
-                return self.mapped(values, lambda part: self.evaluate(expression.body, {**env, expression.name: part}))
+                return self.map_elements(
+                    values, lambda part: self.evaluate(expression.body, {**env, expression.name: part})
+                )
             case ir.Filter():
                 values = self.elements(expression.collection, env)
-                return self.filtered(values, lambda part: self.is_true(expression.body, {**env, expression.name: part}))
+                return self.filter_elements(
+                    values, lambda part: self.is_true(expression.body, {**env, expression.name: part})
+                )
             case ir.Reduce():
                 return self._reduce(expression, env)
             case ir.GroupBy():
@@ -70,17 +74,17 @@ class ListWalk(FoldWalk):
         value = self.evaluate(expression, env)
         if isinstance(value, ValueChoice):
             lists = [(guard, part) for guard, part in value.options if isinstance(part, ListItems | ListComprehension)]
-            self.per_kind(self.listed, value)
+            self.per_kind(self.to_list, value)
             is_known = not any(isinstance(part, OpaqueValue) for _, part in value.options)
             if len(lists) == 1 and is_known:
                 return lists[0][1]  # the others have failed
             if lists and is_known and all(isinstance(part, ListItems) for _, part in lists):
                 parts = [(conj(guard, here), item) for guard, part in lists for here, item in part.items]  # type: ignore[union-attr]
                 return ListItems(tuple(parts))
-            return self.whole_source(self.new_source(lambda: self.any_of("one of several lists", may_fail=False)))
-        return self.listed(value)
+            return self.take_all(self.new_source(lambda: self.any_of("one of several lists", may_fail=False)))
+        return self.to_list(value)
 
-    def listed(self, value: SymbolicValue) -> ListItems | ListComprehension:
+    def to_list(self, value: SymbolicValue) -> ListItems | ListComprehension:
         match value:
             case ListItems() | ListComprehension():
                 return value
@@ -89,11 +93,11 @@ class ListWalk(FoldWalk):
                     self.fail("type_error", self.open_condition(value.why))
                 self.approximations.add(value.why)
                 why = value.why
-                return self.whole_source(self.new_source(lambda: OpaqueValue(why)))
+                return self.take_all(self.new_source(lambda: OpaqueValue(why)))
         self.fail("type_error")
         return ListItems(())
 
-    def mapped(
+    def map_elements(
         self, values: ListItems | ListComprehension, function: Callable[[SymbolicValue], SymbolicValue]
     ) -> ListItems | ListComprehension:
         if isinstance(values, ListItems):
@@ -107,7 +111,7 @@ class ListWalk(FoldWalk):
 
         return ListComprehension(values.source, stage)
 
-    def filtered(
+    def filter_elements(
         self, values: ListItems | ListComprehension, condition: Callable[[SymbolicValue], Term]
     ) -> ListItems | ListComprehension:
         if isinstance(values, ListItems):
@@ -125,7 +129,7 @@ class ListWalk(FoldWalk):
         return ListComprehension(values.source, stage)
 
     def fail_for_some(self, values: ListComprehension, function: Callable[[SymbolicValue], Any]) -> None:
-        """Fail as the function fails for any one element; go on knowing that it fails for none."""
+        """Fail where the function fails for any element; afterwards assume that it fails for none."""
         _, present, value = self.walk_element(values)
         self.under(present, lambda: function(value))
         here = self.here
@@ -198,7 +202,7 @@ class ListWalk(FoldWalk):
             return self.count(values)
         if isinstance(values, ListComprehension):
             return self._aggregate_all(function, values)
-        not_null = self.filtered(values, lambda part: negate(self.truth(self._is_null(part))))
+        not_null = self.filter_elements(values, lambda part: negate(self.truth(self._is_null(part))))
         assert isinstance(not_null, ListItems)
         if function in ("sum", "avg"):
             total: SymbolicValue = self.numbers.constant(0)
@@ -272,7 +276,7 @@ class ListWalk(FoldWalk):
         return NULL
 
     def _extreme(self, function: str, values: ListComprehension) -> SymbolicValue:
-        self.fail_for_some(values, lambda part: self.per_kind(self._ordered, part))
+        self.fail_for_some(values, lambda part: self.per_kind(self._require_order, part))
         _, present, value = self.walk_element(values)
         if not all(isinstance(part, NumberValue | TimeValue | NullValue) for _, part in options(value)):
             return self.any_of("the least or greatest of values that are no numbers")
@@ -298,7 +302,7 @@ class ListWalk(FoldWalk):
         self.learn(values.source, not_better)
         return self.choose(((some, value), (negate(some), NULL)))
 
-    def _ordered(self, value: SymbolicValue) -> SymbolicValue:
+    def _require_order(self, value: SymbolicValue) -> SymbolicValue:
         if not isinstance(value, NullValue):
             self.less(value, value)
         return NULL
@@ -323,12 +327,12 @@ class ListWalk(FoldWalk):
 
         fields: State = {}
         for name, part in expression.keys:
-            fields[name] = self._any_of_list(self.mapped(values, lambda item, part=part: value_of(part, item)))  # type: ignore[misc]
+            fields[name] = self._any_of_list(self.map_elements(values, lambda item, part=part: value_of(part, item)))  # type: ignore[misc]
         for aggregation in expression.aggregations:
             operand = aggregation.operand
             members: ListItems | ListComprehension = values
             if operand is not None:
-                members = self.mapped(values, lambda item, operand=operand: value_of(operand, item))  # type: ignore[misc]
+                members = self.map_elements(values, lambda item, operand=operand: value_of(operand, item))  # type: ignore[misc]
             if expression.keys:  # a group is any part of the list
                 members = self.some_of(members)
             fields[aggregation.output] = self.aggregate(aggregation.function, members)
@@ -338,7 +342,7 @@ class ListWalk(FoldWalk):
         row = RecordValue(fields)
         if not expression.keys:
             return row
-        return self.whole_source(self.new_source(lambda: self.generalize(row)))
+        return self.take_all(self.new_source(lambda: self.generalize(row)))
 
     def _any_of_list(self, values: ListItems | ListComprehension) -> SymbolicValue:
         """Return a value of the kinds that the elements have."""
@@ -370,7 +374,7 @@ class ListWalk(FoldWalk):
         flags = [self.numbers.fresh_bool("kind") for _ in parts]
         number = ValueChoice(tuple(zip(flags, parts, strict=True))) if len(parts) > 1 else parts[0]
         row = self.new_source(lambda: self.generalize(number))
-        return self.whole_source(self.new_source(lambda: self.whole_source(row)))
+        return self.take_all(self.new_source(lambda: self.take_all(row)))
 
     def _number_kinds(self, value: SymbolicValue, depth: int) -> set[bool] | None:
         """Return whether the numbers in lists of lists are whole; None where something else is there."""

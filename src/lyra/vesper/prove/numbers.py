@@ -28,7 +28,7 @@ _QUOTIENT_EXACT: Final = 10**20  # a quotient of known scale below this has at m
 _SCALE_SMALL: Final = 7  # digits after the point for which that is so
 _SCALE_KNOWN_MAX: Final = 5_000  # a bound above this says nothing about 10 000 digits
 _TO_NEAREST: Final = ("half_even", "half_up", "half_down")
-_CASES_MAX: Final = 4  # of a term, that are told apart where decimals overflow
+_CASES_MAX: Final = 4  # of a term that are treated one by one where decimals overflow
 _GRID_MAX: Final = 12  # numbers that each rounding is compared with
 
 
@@ -63,7 +63,7 @@ class NumberEncoding:
     def note(self, number: NumberValue) -> None:
         """Have later roundings compared with this number: rounding never passes a number that has few digits."""
 
-    def of_length(self, term: Term) -> NumberValue:
+    def from_length(self, term: Term) -> NumberValue:
         raise NotImplementedError
 
     def constant(self, value: int | Decimal) -> NumberValue:
@@ -84,7 +84,7 @@ class NumberEncoding:
         scale = None if left.scale is None or right.scale is None else left.scale + right.scale
         return NumberValue(left.term * right.term, left.whole and right.whole, scale)
 
-    def negated(self, number: NumberValue) -> NumberValue:
+    def negate(self, number: NumberValue) -> NumberValue:
         return NumberValue(-number.term, number.whole, number.scale)
 
     def less(self, left: NumberValue, right: NumberValue) -> Term:
@@ -132,7 +132,7 @@ class NumberEncoding:
 
     def is_large(self, number: NumberValue) -> Term:
         limit = self.constant(_LARGE)
-        return disj(self.less(limit, number), self.less(number, self.negated(limit)))
+        return disj(self.less(limit, number), self.less(number, self.negate(limit)))
 
     def divide(self, left: NumberValue, right: NumberValue) -> list[tuple[Term, NumberValue]]:
         raise NotImplementedError
@@ -141,7 +141,8 @@ class NumberEncoding:
         raise NotImplementedError
 
     def round_quotient(self, left: NumberValue, right: NumberValue | None, scale: int, rounding: str) -> NumberValue:
-        """Return the quotient, or the first number where there is no second, with so many digits after the point."""
+        """Return the quotient, or the first number where there is no second, rounded to `scale` digits after the
+        point."""
         raise NotImplementedError
 
 
@@ -168,7 +169,7 @@ class RealEncoding(NumberEncoding):
         self._rounded: dict[tuple[int, int, str], tuple[Term, NumberValue]] = {}
         self._grid: dict[int, NumberValue] = {}
 
-    def of_length(self, term: Term) -> NumberValue:
+    def from_length(self, term: Term) -> NumberValue:
         return NumberValue(z3.ToReal(term), True)
 
     def constant(self, value: int | Decimal) -> NumberValue:
@@ -270,7 +271,7 @@ def _exact_digits(divisor: Fraction) -> int | None:
 
 
 class ScaledEncoding(NumberEncoding):
-    def of_length(self, term: Term) -> NumberValue:
+    def from_length(self, term: Term) -> NumberValue:
         return NumberValue(term, True)
 
     def constant(self, value: int | Decimal) -> NumberValue:
@@ -283,7 +284,7 @@ class ScaledEncoding(NumberEncoding):
             scale = GUESSED_SCALE
         return NumberValue(z3.Int(self.name(prefix)), whole, 0 if whole else scale)
 
-    def rescaled(self, number: NumberValue, scale: int) -> NumberValue:
+    def rescale(self, number: NumberValue, scale: int) -> NumberValue:
         assert number.scale is not None
         if scale == number.scale:
             return number
@@ -293,7 +294,7 @@ class ScaledEncoding(NumberEncoding):
         scale = max(left.scale or 0, right.scale or 0)
         if scale > 60:
             raise UnsupportedNode("a number with too many digits after the point")
-        return self.rescaled(left, scale), self.rescaled(right, scale)
+        return self.rescale(left, scale), self.rescale(right, scale)
 
     def divide(self, left: NumberValue, right: NumberValue) -> list[tuple[Term, NumberValue]]:
         assert left.scale is not None

@@ -6,7 +6,7 @@ that are likely to show a failure are run; then the walk over lists of any lengt
 the solver finds impossible is proved; then the walk over short lists is asked for an input, which is replayed. A
 failure that needs a certain answer of an act outside is unknown: the input alone does not show it.
 
-`boundary_inputs`, `refuted_inputs`, `read_refuted_inputs` and `unreachable_steps` are for `vesper verify`.
+`boundary_inputs`, `find_refuted_inputs`, `read_refuted_inputs` and `unreachable_steps` are for `vesper verify`.
 """
 
 from __future__ import annotations
@@ -48,6 +48,10 @@ _CODES: Final = {
     "type_error": "type_error",
     "loop_limit": "loop_limit",
 }
+_OVERFLOWING: Final = (
+    *("abs", "round", "floor", "ceil", "div", "add_days", "add_months", "add_years"),
+    *("parse_integer", "parse_decimal"),
+)
 _solver = Lock()  # z3 has one context, which takes one thread at a time
 
 
@@ -93,13 +97,13 @@ def read_refuted_inputs(node: Node, folder: Path) -> list[dict[str, Any]]:
     return [result.input for result in kept if result.input is not None]
 
 
-def refuted_inputs(program: ir.NodeProgram) -> list[dict[str, Any]]:
+def find_refuted_inputs(program: ir.NodeProgram) -> list[dict[str, Any]]:
     """Return the inputs that refute a contract of a program."""
     return [result.input for result in prove_program(program) if result.input is not None]
 
 
 @lru_cache(maxsize=64)
-def _of_digest(make: Callable[[_Proof], Any], program: ProgramKey) -> Any:
+def _compute_once(make: Callable[[_Proof], Any], program: ProgramKey) -> Any:
     with _solver:
         return make(_Proof(program.program, None))
 
@@ -120,14 +124,14 @@ class ProgramKey:
 def boundary_inputs(program: ir.NodeProgram) -> list[dict[str, Any]]:
     """Return accepted inputs at the boundary of each order that the steps and conditions of a program ask for: equal,
     and a unit to either side."""
-    inputs: list[dict[str, Any]] = _of_digest(_Proof.boundaries, ProgramKey(program))
+    inputs: list[dict[str, Any]] = _compute_once(_Proof.boundaries, ProgramKey(program))
     return inputs
 
 
 def unreachable_steps(program: ir.NodeProgram) -> dict[str, str]:
     """Return the steps and the sides of conditionals (`NAME: then`, `NAME: else`) that no accepted input reaches, each
     with the reason."""
-    names: dict[str, str] = _of_digest(_Proof.unreachable, ProgramKey(program))
+    names: dict[str, str] = _compute_once(_Proof.unreachable, ProgramKey(program))
     return names
 
 
@@ -190,7 +194,7 @@ class _Proof:
             if not isinstance(flow, str):
                 yield flow
 
-    def tried(self) -> list[tuple[dict[str, Any], list[InputRun]]]:
+    def try_inputs(self) -> list[tuple[dict[str, Any], list[InputRun]]]:
         """Return the inputs that were tried without a solver, smallest first, with what they led to."""
         if self._tried is None:
             distinct = {
@@ -268,7 +272,7 @@ class _Proof:
     def _search(self, claim: _Claim) -> tuple[str, dict[str, Any] | None, str] | None:
         """Return a verdict where an input that was tried shows a failure."""
         open_reason = None
-        for inputs, outcomes in self.tried():
+        for inputs, outcomes in self.try_inputs():
             if not any(outcome.is_accepted for outcome in outcomes):
                 continue
             near = any(claim.near(outcome) for outcome in outcomes)
@@ -285,7 +289,7 @@ class _Proof:
 
         if not self.program.pure:
             return None, ""
-        defaults = next((inputs for inputs, outcomes in self.tried() if any(o.is_accepted for o in outcomes)), {})
+        defaults = next((inputs for inputs, outcomes in self.try_inputs() if any(o.is_accepted for o in outcomes)), {})
         bounds = ""
         for encoding in ("scaled", "reals"):
             flow = self.walk(encoding, LIST_ITEMS)
@@ -327,7 +331,7 @@ class _Proof:
         return result
 
     def _is_ever_accepted(self) -> bool:
-        return any(outcome.is_accepted for _, outcomes in self.tried() for outcome in outcomes)
+        return any(outcome.is_accepted for _, outcomes in self.try_inputs() for outcome in outcomes)
 
     def _redundant(self) -> list[ProofResult]:
         """Return a result for each precondition that follows from the other conditions on the inputs."""
@@ -352,7 +356,7 @@ class _Proof:
 
     def _never_reached(self) -> Iterator[str]:
         """Yield each step that is proved to be reached by no accepted input."""
-        reached = {name for _, seen in self.tried() for run in seen if run.is_accepted for name in run.reached}
+        reached = {name for _, seen in self.try_inputs() for run in seen if run.is_accepted for name in run.reached}
         names = {part.name: None for part in _steps_of(self.program.steps)}
         yield from (name for name in names if name not in reached and self._is_unreachable(name, QUESTION_RLIMIT))
 
@@ -398,7 +402,7 @@ class _Proof:
 
 
 def _claims(program: ir.NodeProgram, node: Node | None) -> Iterator[_Claim]:
-    """Yield what there is to prove about a program."""
+    """Yield the claims to prove about a program."""
     from lyra.vesper.prove.values import FALSE
 
     declared = len(program.postconditions) if node is None else len(node.contracts.postconditions)
@@ -481,7 +485,7 @@ def _operations(program: ir.NodeProgram, node: Node | None) -> Iterator[tuple[st
     """Yield each step with what it computes, as it is written, and a kind of failure that its operations have."""
     written = {} if node is None else {step.name: _expression_of(step) for step in node.all_steps()}
     for step in _steps_of(program.steps):
-        parts = list(_own_parts(step))
+        parts = list(_walk_own_parts(step))
         text = written.get(step.name) or step.name
         if any(_adds(part) for part in parts):
             yield step.name, text, "overflow"
@@ -510,7 +514,7 @@ def _adds(part: Any) -> bool:
         case ir.Aggregate():
             return part.function in ("sum", "avg")
         case ir.FunctionCall():
-            return part.function in ("abs", "round", "floor", "ceil", "div", "add_days", "add_months", "add_years")
+            return part.function in _OVERFLOWING
         case ir.GroupBy():
             return any(aggregation.function in ("sum", "avg") for aggregation in part.aggregations)
     return isinstance(part, ir.Negate | ir.MatrixProduct | ir.Rounded)
@@ -537,7 +541,7 @@ def _steps_of(steps: Any) -> Iterator[ir.Step]:
             yield from _steps_of(getattr(step, name, ()))
 
 
-def _own_parts(step: ir.Step) -> Iterator[Any]:
+def _walk_own_parts(step: ir.Step) -> Iterator[Any]:
     """Yield the expressions of a step and all in them, without those of the steps inside."""
     todo: list[Any] = [getattr(step, name) for name in step.__struct_fields__ if name not in ("rules", "retry")]
     while todo:

@@ -96,7 +96,7 @@ class InputReplayer:
         self._forms = None if program.pure else AnswerForms(program)
 
     def run(self, inputs: Mapping[str, Any]) -> list[InputRun]:
-        """Return what an input of plain JSON leads to, in each of the surroundings."""
+        """Run an input of plain JSON in each of the surroundings and return the results."""
         if self._forms is None:
             return [self.run_in(inputs, None)]
         worlds = [RememberingWorld(self.program, self._forms, seed) for seed in range(_WORLDS)]
@@ -144,7 +144,9 @@ def candidates(replayer: InputReplayer, cases: Sequence[Mapping[str, Any]]) -> I
     for number in range(_MIXED if some else 0):
         base = some[number % len(some)]
         yield {
-            item.name: _mixed(item.type, base[item.name], numbers, rng) for item in program.inputs if item.name in base
+            item.name: _mix_extremes(item.type, base[item.name], numbers, rng)
+            for item in program.inputs
+            if item.name in base
         }
     lengths = sorted({number + more for number in numbers for more in range(3) if 3 < number <= _LIST_ITEMS_MAX})
     for name, base in lists.items():
@@ -194,13 +196,13 @@ def _extreme_decimals(scale: int | None) -> tuple[str, ...]:
     return (f"9e{large - 1}", f"1e-{scale}", "0", "9" * large + ("." + "9" * scale if scale else ""))
 
 
-def _plain_type(kind: ValueType) -> ValueType:
+def _strip_null(kind: ValueType) -> ValueType:
     return kind.type if isinstance(kind, Nullable) else kind
 
 
 def _extremes(kind: ValueType, base: Any) -> Iterator[Any]:
     """Yield values of a type with an extreme decimal in each place that takes one."""
-    match _plain_type(kind):
+    match _strip_null(kind):
         case DecimalType(scale=scale):
             yield from _extreme_decimals(scale)
         case Array() as array if isinstance(base, list) and base:
@@ -212,16 +214,19 @@ def _extremes(kind: ValueType, base: Any) -> Iterator[Any]:
                 yield from ({**base, field.name: value} for value in _extremes(field.type, base.get(field.name)))
 
 
-def _mixed(kind: ValueType, base: Any, numbers: list[int], rng: Random) -> Any:
+def _mix_extremes(kind: ValueType, base: Any, numbers: list[int], rng: Random) -> Any:
     """Return a value with extremes in some places."""
-    match _plain_type(kind):
+    match _strip_null(kind):
         case DecimalType(scale=scale):
             return rng.choice((base, *_extreme_decimals(scale)[:3], *map(str, numbers[-6:])))
         case Array() as array if isinstance(base, list) and base:
-            return [_mixed(array.item, rng.choice(base), numbers, rng) for _ in range(rng.randrange(1, 4))]
+            return [_mix_extremes(array.item, rng.choice(base), numbers, rng) for _ in range(rng.randrange(1, 4))]
         case RecordType() as record if isinstance(base, dict):
             fields = [field for field in record.fields if field.name in base]
-            return {**base, **{field.name: _mixed(field.type, base[field.name], numbers, rng) for field in fields}}
+            return {
+                **base,
+                **{field.name: _mix_extremes(field.type, base[field.name], numbers, rng) for field in fields},
+            }
         case Scalar(kind="integer"):
             return rng.choice((base, 1, 2, *numbers[-6:]))
     return base

@@ -88,7 +88,7 @@ def input_of(flow: NodeWalk, model: Any, defaults: Mapping[str, Any]) -> dict[st
     inputs = {}
     for name, value in flow.inputs.items():
         try:
-            inputs[name] = _plain(flow, value, model)
+            inputs[name] = _to_plain(flow, value, model)
         except NoModelInput:
             if name not in defaults:
                 raise
@@ -96,12 +96,12 @@ def input_of(flow: NodeWalk, model: Any, defaults: Mapping[str, Any]) -> dict[st
     return inputs
 
 
-def _plain(flow: NodeWalk, value: SymbolicValue, model: Any) -> Any:
+def _to_plain(flow: NodeWalk, value: SymbolicValue, model: Any) -> Any:
     match value:
         case ValueChoice():
             for guard, part in value.options:
                 if z3.is_true(model.eval(guard, model_completion=True)):
-                    return _plain(flow, part, model)
+                    return _to_plain(flow, part, model)
             raise NoModelInput("a value of no kind")
         case NullValue():
             return None
@@ -116,10 +116,10 @@ def _plain(flow: NodeWalk, value: SymbolicValue, model: Any) -> Any:
             time = EPOCH + timedelta(microseconds=round(number))
             return time.isoformat().replace("+00:00", "Z")
         case RecordValue():
-            return {name: _plain(flow, part, model) for name, part in value.fields.items()}
+            return {name: _to_plain(flow, part, model) for name, part in value.fields.items()}
         case ListItems():
             present = [part for here, part in value.items if z3.is_true(model.eval(here, model_completion=True))]
-            return [_plain(flow, part, model) for part in present]
+            return [_to_plain(flow, part, model) for part in present]
         case OpaqueValue():
             raise NoModelInput(value.why)
     raise NoModelInput("a list of any length")

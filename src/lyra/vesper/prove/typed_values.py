@@ -51,13 +51,13 @@ class TypedWalk(ListWalk):
 
     # ------------------------------------------------------------ inputs
 
-    def of_type(self, kind: ValueType, name: str) -> SymbolicValue:
+    def make_symbolic(self, kind: ValueType, name: str) -> SymbolicValue:
         """Return any value of a type."""
         numbers = self.numbers
         match kind:
             case Nullable():
                 is_null = numbers.fresh_bool(f"{name}.absent")
-                return ValueChoice(((is_null, NULL), (negate(is_null), self.of_type(kind.type, name))))
+                return ValueChoice(((is_null, NULL), (negate(is_null), self.make_symbolic(kind.type, name))))
             case Scalar(kind="integer"):
                 number = numbers.fresh(name, whole=True)
                 numbers.axioms.append(negate(numbers.overflow(number)))
@@ -90,7 +90,7 @@ class TypedWalk(ListWalk):
                 for field in kind.fields:
                     is_optional = not field.required and field.default in (msgspec.UNSET, None)
                     declared = Nullable(field.type) if is_optional else field.type
-                    fields[field.name] = self.of_type(declared, f"{name}.{field.name}")
+                    fields[field.name] = self.make_symbolic(declared, f"{name}.{field.name}")
                 return RecordValue(fields)
             case Array():
                 return self._list_of(kind.item, name)
@@ -101,34 +101,36 @@ class TypedWalk(ListWalk):
 
     def _list_of(self, item: ValueType, name: str) -> SymbolicValue:
         if self.list_items is None:
-            return self.whole_source(self.new_source(lambda: self.of_type(item, f"{name}[]")))
+            return self.take_all(self.new_source(lambda: self.make_symbolic(item, f"{name}[]")))
         self.numbers.incomplete.add(f"lists of at most {self.list_items} elements")
         items, before = [], TRUE
         for index in range(self.list_items):
             present = self.numbers.fresh_bool(f"{name}[{index}]")
             self.numbers.axioms.append(implies(present, before))
-            items.append((present, self.of_type(item, f"{name}[{index}]")))
+            items.append((present, self.make_symbolic(item, f"{name}[{index}]")))
             before = present
         return ListItems(tuple(items))
 
-    def computed(self, kind: ValueType, value: SymbolicValue) -> SymbolicValue:
+    def coerce_computed(self, kind: ValueType, value: SymbolicValue) -> SymbolicValue:
         """Return a value that the node computed as one of the type."""
         if isinstance(value, ValueChoice):
-            return self.per_kind(lambda part: self.computed(kind, part), value)
+            return self.per_kind(lambda part: self.coerce_computed(kind, part), value)
         if isinstance(kind, Nullable):
-            return NULL if isinstance(value, NullValue | UnsetValue) else self.computed(kind.type, value)
+            return NULL if isinstance(value, NullValue | UnsetValue) else self.coerce_computed(kind.type, value)
         if kind == ANY:
             return NULL if isinstance(value, UnsetValue) else value
         if isinstance(value, OpaqueValue):
             fits = value.kind and value.kind == _opaque_kind(kind)
             if not (fits and kind in (Scalar("string"), Scalar("bytes"))):
                 self.fail("type_error", self.open_condition(value.why))
-            return self.of_type(kind, "computed") if not isinstance(kind, Array) else OpaqueValue(value.why, "list")
+            return (
+                self.make_symbolic(kind, "computed") if not isinstance(kind, Array) else OpaqueValue(value.why, "list")
+            )
         match kind, value:
             case Scalar(kind="integer"), NumberValue(whole=True):
                 return value
             case DecimalType(), NumberValue():
-                return self._computed_decimal(kind, value)
+                return self._coerce_decimal(kind, value)
             case Scalar(kind="duration"), NumberValue():
                 return NumberValue(value.term, False, value.scale)
             case (
@@ -147,23 +149,25 @@ class TypedWalk(ListWalk):
                 )
                 return value
             case Array(), ListItems() | ListComprehension():
-                return self.mapped(value, lambda part: self.computed(kind.item, part))
+                return self.map_elements(value, lambda part: self.coerce_computed(kind.item, part))
             case MapType(), RecordValue() if not isinstance(kind.key, EnumType) and kind.key not in (STRING, ANY):
                 self.fail("type_error", self.open_condition("maps with other keys than texts"))
                 return OpaqueValue("a map", "map")
             case MapType(), RecordValue():
                 if isinstance(kind.key, EnumType) and not set(value.fields) <= set(kind.key.values):
                     self.fail("type_error")
-                return RecordValue({name: self.computed(kind.value, part) for name, part in value.fields.items()})
+                return RecordValue(
+                    {name: self.coerce_computed(kind.value, part) for name, part in value.fields.items()}
+                )
             case RecordType(), RecordValue():
-                return self._computed_record(kind, value)
+                return self._coerce_record(kind, value)
             case SetType(), ListItems() | ListComprehension():
                 self.fail("type_error", self.open_condition("sets"))
                 return OpaqueValue("a set", "set")
         self.fail("type_error")
         return NULL
 
-    def _computed_decimal(self, kind: DecimalType, value: NumberValue) -> SymbolicValue:
+    def _coerce_decimal(self, kind: DecimalType, value: NumberValue) -> SymbolicValue:
         number = NumberValue(value.term, False, value.scale)
         if kind.scale is None:
             return number
@@ -173,7 +177,7 @@ class TypedWalk(ListWalk):
         self.fail("type_error", self.numbers.overflow(exact))
         return exact
 
-    def _computed_record(self, kind: RecordType, value: RecordValue) -> SymbolicValue:
+    def _coerce_record(self, kind: RecordType, value: RecordValue) -> SymbolicValue:
         if any(kind.field(name) is None for name in value.fields):
             self.fail("type_error")
         fields: State = {}
@@ -181,9 +185,9 @@ class TypedWalk(ListWalk):
             is_optional = not field.required and field.default in (msgspec.UNSET, None)
             declared = Nullable(field.type) if is_optional else field.type
             if field.name in value.fields:
-                fields[field.name] = self.computed(declared, value.fields[field.name])
+                fields[field.name] = self.coerce_computed(declared, value.fields[field.name])
             elif field.default is not msgspec.UNSET:
-                fields[field.name] = self.of_type(field.type, field.name) if field.default is not None else NULL
+                fields[field.name] = self.make_symbolic(field.type, field.name) if field.default is not None else NULL
             else:
                 if not (is_optional or isinstance(field.type, Nullable)):
                     self.fail("type_error")

@@ -29,7 +29,7 @@ def microseconds(time: datetime) -> int:
 
 
 class UnsupportedNode(Exception):
-    """The walk cannot go on in this encoding; the message is the reason of an unknown verdict."""
+    """The walk cannot continue in this encoding; the message is the reason of an unknown verdict."""
 
 
 @dataclass(frozen=True, eq=False)

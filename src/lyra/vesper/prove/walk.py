@@ -77,7 +77,7 @@ class ExpressionWalk:
     # ------------------------------------------------------------ conditions and failures
 
     def fail(self, code: str, guard: Term = TRUE) -> None:
-        """Note that the execution fails here where `guard` holds, and go on where it does not."""
+        """Note that the execution fails here where `guard` holds, and continue where it does not."""
         condition = conj(self.here, guard)
         if not z3.is_false(condition):
             self.raised.append((condition, code, self.site))
@@ -126,7 +126,7 @@ class ExpressionWalk:
         return self.choose(((condition, first), (negate(condition), second)))
 
     def under(self, condition: Term, function: Callable[[], Any]) -> Any:
-        """Return what the function gives; its failures are possible where the condition holds only."""
+        """Return the function's result; its failures are possible only where the condition holds."""
         entry = self.here
         self.here = start = conj(entry, condition)
         result = function()
@@ -136,7 +136,7 @@ class ExpressionWalk:
     def truth(self, value: SymbolicValue) -> Term:
         """Return the condition that a value is true; null is false, other values are type errors."""
 
-        def plain(part: SymbolicValue) -> SymbolicValue:
+        def to_truth(part: SymbolicValue) -> SymbolicValue:
             match part:
                 case TruthValue():
                     return part
@@ -148,7 +148,7 @@ class ExpressionWalk:
             self.fail("type_error")
             return TruthValue(FALSE)
 
-        result = self.per_kind(plain, value)
+        result = self.per_kind(to_truth, value)
         assert isinstance(result, TruthValue) or result is NULL
         return z3.simplify(result.term) if isinstance(result, TruthValue) else FALSE
 
@@ -156,7 +156,8 @@ class ExpressionWalk:
         return self.truth(self.evaluate(expression, env))
 
     def quietly(self, function: Callable[[], Any], here: Term = TRUE) -> tuple[Any, Term, list[tuple[Term, str, str]]]:
-        """Return what the function gives, the condition that it did not fail, and its failures; the walk stays."""
+        """Return the function's result, the condition that it did not fail, and its failures; the walk's state is
+        unchanged."""
         kept = self.here, self.raised, self.ends, self.reached
         self.here, self.raised, self.ends, self.reached = here, [], [], []
         try:
@@ -187,14 +188,14 @@ class ExpressionWalk:
             case ir.Length():
                 return self.per_kind(self.length, self.evaluate(expression.target, env))
             case ir.Negate():
-                return self.per_kind(self.negated, self.evaluate(expression.operand, env))
+                return self.per_kind(self.negate_value, self.evaluate(expression.operand, env))
             case ir.Not():
                 return TruthValue(negate(self.is_true(expression.operand, env)))
             case ir.Arithmetic():
                 left, right = self.evaluate(expression.left, env), self.evaluate(expression.right, env)
                 return self.per_kind(lambda a, b: self.arithmetic(expression.operator, a, b), left, right)
             case ir.Rounded():
-                return self._rounded(expression, env)
+                return self._evaluate_rounding(expression, env)
             case ir.Compare():
                 left, right = self.evaluate(expression.left, env), self.evaluate(expression.right, env)
                 return self.per_kind(lambda a, b: TruthValue(self.compare(expression.operator, a, b)), left, right)
@@ -279,13 +280,15 @@ class ExpressionWalk:
             case RecordValue() if not is_projection:
                 return target.fields.get(name, NULL)
             case ListItems() | ListComprehension():
-                return self.mapped(target, lambda part: self.per_kind(lambda plain: self.field(plain, name), part))
+                return self.map_elements(
+                    target, lambda part: self.per_kind(lambda plain: self.field(plain, name), part)
+                )
             case OpaqueValue(kind=kind) if kind in ("", "map", "list"):
                 return self.any_of(target.why)
         self.fail("type_error")
         return NULL
 
-    def mapped(
+    def map_elements(
         self, values: ListItems | ListComprehension, function: Callable[[SymbolicValue], SymbolicValue]
     ) -> SymbolicValue:
         raise NotImplementedError
@@ -298,7 +301,7 @@ class ExpressionWalk:
             case NullValue():
                 return NULL
             case TextValue():
-                return self.numbers.of_length(z3.Length(target.term))
+                return self.numbers.from_length(z3.Length(target.term))
             case RecordValue():
                 return self.numbers.constant(len(target.fields))
             case ListItems():
@@ -320,10 +323,10 @@ class ExpressionWalk:
 
     # ------------------------------------------------------------ numbers
 
-    def negated(self, value: SymbolicValue) -> SymbolicValue:
+    def negate_value(self, value: SymbolicValue) -> SymbolicValue:
         return self.arithmetic("-", self.numbers.constant(0), value)
 
-    def checked(self, number: NumberValue) -> NumberValue:
+    def check_overflow(self, number: NumberValue) -> NumberValue:
         """Return the result of an operation, which fails where it overflows."""
         self.fail("overflow", self.numbers.overflow(number))
         return number
@@ -347,18 +350,18 @@ class ExpressionWalk:
             return self.any_of(next(part.why for part in (left, right) if isinstance(part, OpaqueValue)))
         match operator:
             case "+":
-                return self.checked(self.numbers.add(left, right))
+                return self.check_overflow(self.numbers.add(left, right))
             case "-":
-                return self.checked(self.numbers.subtract(left, right))
+                return self.check_overflow(self.numbers.subtract(left, right))
             case "*":
-                return self.checked(self.numbers.multiply(left, right))
+                return self.check_overflow(self.numbers.multiply(left, right))
         self.fail("division_by_zero", self.numbers.is_zero(right))
         if z3.is_false(self.here):
             return NULL
         if operator == "%":
-            return self.checked(self.numbers.remainder(left, right))
+            return self.check_overflow(self.numbers.remainder(left, right))
         results = self.numbers.divide(left, right)
-        return self.per_kind(self.checked, self.choose(results)) if results else NULL
+        return self.per_kind(self.check_overflow, self.choose(results)) if results else NULL
 
     def _time_arithmetic(self, operator: str, left: SymbolicValue, right: SymbolicValue) -> SymbolicValue:
         numbers, million = self.numbers, self.numbers.constant(1_000_000)
@@ -379,22 +382,22 @@ class ExpressionWalk:
         self.fail("overflow", disj(numbers.less(number, low), numbers.less(high, number)))
         return TimeValue(number)
 
-    def _rounded(self, expression: ir.Rounded, env: Env) -> SymbolicValue:
+    def _evaluate_rounding(self, expression: ir.Rounded, env: Env) -> SymbolicValue:
         operand = expression.operand
         scale = self.numbers.constant(expression.scale)
         if not (isinstance(operand, ir.Arithmetic) and operand.operator == "/"):
             value = self.evaluate(operand, env)
             return self.per_kind(lambda part: self.round(part, scale, expression.rounding), value)
 
-        def divided(left: SymbolicValue, right: SymbolicValue) -> SymbolicValue:
+        def divide_and_round(left: SymbolicValue, right: SymbolicValue) -> SymbolicValue:
             if not isinstance(left, NumberValue) or not isinstance(right, NumberValue):
                 return self.arithmetic("/", left, right)  # the same failures
             self.fail("division_by_zero", self.numbers.is_zero(right))
             if z3.is_false(self.here):
                 return NULL
-            return self.checked(self.numbers.round_quotient(left, right, expression.scale, expression.rounding))
+            return self.check_overflow(self.numbers.round_quotient(left, right, expression.scale, expression.rounding))
 
-        return self.per_kind(divided, self.evaluate(operand.left, env), self.evaluate(operand.right, env))
+        return self.per_kind(divide_and_round, self.evaluate(operand.left, env), self.evaluate(operand.right, env))
 
     def round(self, value: SymbolicValue, scale: SymbolicValue, rounding: str) -> SymbolicValue:
         if isinstance(value, OpaqueValue) and not value.kind:
@@ -409,7 +412,7 @@ class ExpressionWalk:
         if not 0 <= digits <= DECIMAL_DIGITS_MAX:
             self.fail("type_error")
             return NULL
-        return self.checked(self.numbers.round_quotient(value, None, digits, rounding))
+        return self.check_overflow(self.numbers.round_quotient(value, None, digits, rounding))
 
     # ------------------------------------------------------------ comparisons
 
@@ -532,13 +535,13 @@ class ExpressionWalk:
         parts = [
             self.constant(part) if isinstance(part, str) else self.evaluate(part, env) for part in expression.parts
         ]
-        texts = [self.per_kind(self.shown, part) for part in parts]
+        texts = [self.per_kind(self.render_text, part) for part in parts]
         if not all(isinstance(text, TextValue) for text in texts):
             return OpaqueValue("a text that is not modelled", "string")
         terms = [text.term for text in texts if isinstance(text, TextValue)]
         return TextValue(terms[0] if len(terms) == 1 else z3.Concat(*terms)) if terms else TextValue(z3.StringVal(""))
 
-    def shown(self, value: SymbolicValue) -> SymbolicValue:
+    def render_text(self, value: SymbolicValue) -> SymbolicValue:
         """Return a value as the text that a template makes of it."""
         match value:
             case NullValue() | UnsetValue():
@@ -618,7 +621,7 @@ class ExpressionWalk:
         else:
             second = None
         rounding = {"floor": "floor", "ceil": "ceiling", "div": "down", "round": "half_even"}[function]
-        return self.checked(NumberValue(numbers.round_quotient(first, second, 0, rounding).term, True))
+        return self.check_overflow(NumberValue(numbers.round_quotient(first, second, 0, rounding).term, True))
 
     def absolute(self, parts: tuple[SymbolicValue, ...]) -> SymbolicValue:
         (value,) = parts
@@ -629,9 +632,9 @@ class ExpressionWalk:
             return NULL
         number = value
         below = self.numbers.less(number, self.numbers.constant(0))
-        return self.branch(below, lambda: self.negated(number), lambda: number)
+        return self.branch(below, lambda: self.negate_value(number), lambda: number)
 
-    def of_texts(self, function: str, parts: tuple[SymbolicValue, ...]) -> SymbolicValue:
+    def apply_text_function(self, function: str, parts: tuple[SymbolicValue, ...]) -> SymbolicValue:
         """Return the value of a function that takes texts only."""
         for part in parts:
             if isinstance(part, OpaqueValue) and not part.kind:
@@ -691,7 +694,7 @@ _FUNCTIONS: Final[dict[str, Callable[[ExpressionWalk, tuple[SymbolicValue, ...]]
         for name in ("floor", "ceil", "round", "div", "min", "max", "clamp")
     },
     **{
-        name: lambda walk, parts, name=name: walk.of_texts(name, parts)  # type: ignore[misc]
+        name: lambda walk, parts, name=name: walk.apply_text_function(name, parts)  # type: ignore[misc]
         for name in ("lower", "upper", "trim", "starts_with", "ends_with", "matches")
     },
 }

@@ -43,14 +43,15 @@ class AnswerWriter:
         self.program = draft.program
         self.parts = draft.parts
         self.flow = flow
-        self.watched = draft.watched()
+        self.watched = draft.list_watched()
         self.conditional: frozenset[str] = frozenset()  # outputs that may be ABSENT at the end
 
     # ------------------------------------------------------------ success
-    def kept(
+    def keep_outputs(
         self, values: Sequence[tuple[NodeOutput, ast.expr]]
     ) -> tuple[list[ast.stmt], list[tuple[NodeOutput, ast.expr]]]:
-        """Outputs in variables, where there are contracts about them."""
+        """Assign outputs to variables where the answer has contracts; return the assignments and the outputs by
+        name."""
         statements: list[ast.stmt] = []
         outputs: list[tuple[NodeOutput, ast.expr]] = []
         for output, value in values:
@@ -62,7 +63,7 @@ class AnswerWriter:
                 outputs.append((output, value))
         return statements, outputs
 
-    def ensured(self, values: dict[str, ast.expr]) -> list[ast.stmt]:
+    def ensure_values(self, values: dict[str, ast.expr]) -> list[ast.stmt]:
         """Return the contracts about a success whose fields have these values."""
         if not self.draft.has_final_contracts:
             return []
@@ -72,11 +73,11 @@ class AnswerWriter:
             if isinstance(value, ast.Name):
                 fields[field] = value.id
             elif field in self.draft.final_names():
-                fields[field] = self.draft.names.own(field)
+                fields[field] = self.draft.names.name_value(field)
                 statements.append(assign(fields[field], value))
         return [*statements, *self._success_checks(fields, fields, set(values))]
 
-    def ensured_apart(self, outputs: str) -> list[ast.stmt]:
+    def ensure_fields(self, outputs: str) -> list[ast.stmt]:
         """Return the contracts about a success whose fields are in a dict."""
         if not self.draft.has_final_contracts:
             return []
@@ -93,10 +94,10 @@ class AnswerWriter:
                 value: ast.expr = ast.Subscript(name(outputs), ast.Constant(output.name), ast.Load())
             else:
                 value = self._field_or_input(outputs, output.name, self.draft.parameters)
-            fields[output.name] = in_invariants[output.name] = self.draft.names.own(output.name)
+            fields[output.name] = in_invariants[output.name] = self.draft.names.name_value(output.name)
             statements.append(assign(fields[output.name], value))
             if not output.required and self._is_changed_input(output.name):
-                in_invariants[output.name] = self.draft.names.own(output.name)
+                in_invariants[output.name] = self.draft.names.name_value(output.name)
                 current = self._field_or_input(outputs, output.name, self.flow.python)
                 statements.append(assign(in_invariants[output.name], current))
         return [*statements, *self._success_checks(fields, in_invariants, present)]
@@ -123,14 +124,14 @@ class AnswerWriter:
         for output in (*program.success, *program.error):
             is_missing = output.name not in fields and output.name not in shared
             if output.name in used and is_missing and output.name not in self.draft.parameters:
-                shared[output.name] = self.draft.names.own(output.name)
+                shared[output.name] = self.draft.names.name_value(output.name)
                 kinds[output.name] = ANY
                 statements.append(ast.AnnAssign(store(shared[output.name]), self.parts.any(), ast.Constant(None), 1))
         statements += self._results(shared, kinds, used, ast.Constant(None))
         checks = Checks(self.parts)
         scope = self._scope({**fields, **shared}, kinds)
         for _, contract in postconditions:
-            broken = checks.broken("postcondition_failed", contract.text, "postcondition")
+            broken = checks.raise_contract_error("postcondition_failed", contract.text, "postcondition")
             statements += checks.contract(contract, scope, [broken])
         for _, contract in invariants:
             statements += self._invariant(contract, {**in_invariants, **shared}, kinds, checks, self.flow.python)
@@ -178,14 +179,14 @@ class AnswerWriter:
             if variable in self.flow.absent:
                 absent = self.parts.runtime("ABSENT")
                 waiting.append(ast.Compare(name(python[variable]), [ast.IsNot()], [absent]))
-        broken = checks.broken("invariant_failed", contract.text, "invariant")
+        broken = checks.raise_contract_error("invariant_failed", contract.text, "invariant")
         statements = checks.contract(contract, scope, [broken])
         return [if_(all_of(waiting), statements)] if waiting else statements
 
     def _results(
         self, fields: dict[str, str], kinds: dict[str, ValueType], used: set[str], error: ast.expr
     ) -> list[ast.stmt]:
-        """`success` and `error`, where a contract names them."""
+        """Assign `success` and `error` to variables where a contract names them."""
         statements: list[ast.stmt] = []
         if "success" in used:
             fields["success"] = self.draft.names.fresh("success")
@@ -218,11 +219,11 @@ class AnswerWriter:
         variables = [
             variable for variable in self.watched if variable in names_in(tuple(item for _, item in invariants))
         ]
-        python = {variable: self.draft.names.own(variable) for variable in variables}
+        python = {variable: self.draft.names.name_value(variable) for variable in variables}
         checks = Checks(self.parts)
         body = self._refusal_body(postconditions, invariants, cause, python, checks)
         olds = {f"old({part.slot})" for part in parts(left) if hasattr(part, "slot")}
-        parameters, arguments = self.draft.passed(used | olds, uses_run=checks.uses_run)
+        parameters, arguments = self.draft.pass_inputs(used | olds, uses_run=checks.uses_run)
         current: list[Parameter] = [(text, self.parts.any(), None) for text in python.values()]
         arguments += [name(self.flow.python[variable]) for variable in variables]
         problem = ast.BinOp(self.parts.runtime("NodeError"), ast.BitOr(), name("ArithmeticError"))
@@ -233,7 +234,7 @@ class AnswerWriter:
         return Refusal(function, arguments)
 
     def _success_only(self) -> set[str]:
-        """Success fields that have no value in an error answer."""
+        """Return the success fields that have no value in an error answer."""
         elsewhere = {*self.draft.parameters, *(output.name for output in self.program.error)}
         return {output.name for output in self.program.success} - elsewhere
 
@@ -264,18 +265,18 @@ class AnswerWriter:
         in_invariants: dict[str, str] = {}
         kinds: dict[str, ValueType] = {}
         for field in declared:
-            fields[field] = in_invariants[field] = self.draft.names.own(field)
+            fields[field] = in_invariants[field] = self.draft.names.name_value(field)
             kinds[field] = ANY
             statements.append(assign(fields[field], self._field_or_input(facts, field, self.draft.parameters)))
             if field in python and self._is_changed_input(field):
-                in_invariants[field] = self.draft.names.own(field)
+                in_invariants[field] = self.draft.names.name_value(field)
                 current = self._field_or_input(facts, field, python)
                 statements.append(assign(in_invariants[field], current))
         shared: dict[str, str] = {}
         statements += self._results(shared, kinds, used, name(error))
         scope = self._scope({**fields, **shared}, kinds)
         for contract, rest in postconditions:
-            broken = checks.broken("postcondition_failed", contract.text, "postcondition")
+            broken = checks.raise_contract_error("postcondition_failed", contract.text, "postcondition")
             written = checks.contract(rest, scope, [broken])
             is_about_result = bool(names_in(contract.expression) & {"success", "error"})
             statements += written if is_about_result else self._where_set(contract, facts, written)

@@ -85,8 +85,8 @@ def to_decimal(value: Any, where: str) -> Decimal:
     raise Mismatch(f"{where} must be a finite number")
 
 
-def scaled(scale: int) -> Coercer:
-    """Decimals with exactly so many digits after the point."""
+def decimal_of(scale: int) -> Coercer:
+    """Return a coercion to decimals with exactly `scale` digits after the point."""
     unit = Decimal((0, (1,), -scale))
     quantize = EXACT.quantize
 
@@ -190,9 +190,9 @@ def exact_decimal(value: Any, where: str) -> Decimal:
     return EXACT.add(value, 0)
 
 
-def exact_scaled(scale: int) -> Coercer:
-    """Computed decimals with exactly so many digits after the point."""
-    at_scale = scaled(scale)
+def exact_decimal_of(scale: int) -> Coercer:
+    """Return a coercion of computed decimals to exactly `scale` digits after the point."""
+    at_scale = decimal_of(scale)
     without_sign_of_zero = EXACT.plus
 
     def to_scale(value: Any, where: str) -> Decimal:

@@ -16,7 +16,7 @@ import msgspec
 from lyra.vesper import ir
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
 from lyra.vesper.python.folding import KnownFacts
-from lyra.vesper.python.kinds import assigned, names_in, parts
+from lyra.vesper.python.kinds import get_writes, names_in, parts
 from lyra.vesper.python.layout import fits_inside
 from lyra.vesper.python.records import find_records, replace_record
 from lyra.vesper.python.syntax import (
@@ -28,7 +28,7 @@ from lyra.vesper.python.syntax import (
     function_name,
     if_,
     name,
-    negated,
+    negate,
     raise_,
     store,
 )
@@ -44,17 +44,17 @@ class NodeDraft:
         self.program = program
         self.function = function_name(program.node_id)
         self.names = Names(self.function)
-        self.parts = ModuleParts(self.names, _own_names(program), memory_mb=program.limits.memory_mb)
+        self.parts = ModuleParts(self.names, _collect_names(program), memory_mb=program.limits.memory_mb)
         self.helpers: list[ast.stmt] = []  # functions before the node's own
         self.needs_run = False
         self.is_async = not program.pure
-        self.parameters = {declared.name: self.names.own(declared.name) for declared in program.inputs}
+        self.parameters = {declared.name: self.names.name_value(declared.name) for declared in program.inputs}
         self.kinds = {declared.name: input_type(declared) for declared in program.inputs}
         for text, record in ({} if is_watched else find_records(program)).items():
             self.kinds[text] = replace_record(self.kinds[text], record, self.parts.dataclass(record))
         self.entry = PythonScope(self.parameters, self.kinds)
         self.olds: dict[str, str] = {}
-        own = set(assigned((*program.steps, *compensations(program))))
+        own = set(get_writes((*program.steps, *compensations(program))))
         self.facts = KnownFacts(() if is_watched else self.parameters.keys() - own)  # a watched step keeps its place
         self.validated = 0  # leading validations that stand before the checks of the entry
         self.old_kinds: dict[str, ValueType] = {}
@@ -67,16 +67,16 @@ class NodeDraft:
         """Return all names in contracts about the answer."""
         return names_in((self.program.postconditions, self.program.invariants))
 
-    def watched(self) -> list[str]:
+    def list_watched(self) -> list[str]:
         """Return the variables that invariants name; inputs are among them where a step assigns them."""
         used = names_in(self.program.invariants)
         return [variable for variable in self.variables() if variable in used]
 
     def variables(self) -> list[str]:
         """Return all variables of the flow and of compensations."""
-        return assigned((*self.program.steps, *compensations(self.program)))
+        return get_writes((*self.program.steps, *compensations(self.program)))
 
-    def passed(self, used: set[str], *, uses_run: bool) -> tuple[list[Parameter], list[ast.expr]]:
+    def pass_inputs(self, used: set[str], *, uses_run: bool) -> tuple[list[Parameter], list[ast.expr]]:
         """Return parameters of a helper function for the inputs that it uses, and the arguments at its call."""
         parameters: list[Parameter] = []
         if uses_run:
@@ -92,7 +92,7 @@ class NodeDraft:
         return parameters, [name(text) for text, _, _ in parameters]
 
     def errors(self) -> ast.expr:
-        """Return what a step may raise."""
+        """Return the tuple of exceptions that a step may raise."""
         return ast.Tuple([self.parts.runtime("NodeError"), name("ArithmeticError")], ast.Load())
 
 
@@ -107,10 +107,10 @@ def compensations(program: ir.NodeProgram) -> tuple[ir.Step, ...]:
     return tuple(step for rule in parts(program) if isinstance(rule, ir.ErrorRule) for step in rule.compensation)
 
 
-def _own_names(program: ir.NodeProgram) -> set[str]:
+def _collect_names(program: ir.NodeProgram) -> set[str]:
     """Return all names that the node gives to values."""
     own = {item.name for item in program.inputs} | {item.name for item in (*program.success, *program.error)}
-    own |= names_in(program) | set(assigned((*program.steps, *compensations(program))))
+    own |= names_in(program) | set(get_writes((*program.steps, *compensations(program))))
     for part in parts(program):
         match part:
             case ir.ForEachStep():
@@ -147,7 +147,7 @@ class Checks:
         self, contract: ir.Contract, scope: PythonScope, failure: Sequence[ast.stmt], *, in_loop: bool = False
     ) -> list[ast.stmt]:
         """Return statements that do `failure` where the contract does not hold."""
-        note = ast.Expr(call(attribute(name("run"), "unverified"), ast.Constant(contract.text)))
+        note = ast.Expr(call(attribute(name("run"), "note_unverifiable"), ast.Constant(contract.text)))
         if contract.expression is None:
             self.uses_run = True
             return [note]
@@ -169,7 +169,7 @@ class Checks:
         test = writer.condition(check.expression)
         self.uses_run |= writer.uses_run
         if not writer.may_raise:
-            return [*statements, _for_every(test, failure) or if_(negated(test), failure)]
+            return [*statements, _for_every(test, failure) or if_(negate(test), failure)]
         if not statements and not in_loop and fits_inside(test):
             later = ast.Lambda(ast.arguments([], [], None, [], [], None, []), test)
             if is_contract and writer.uses_host:
@@ -182,7 +182,7 @@ class Checks:
         handlers = []
         if is_contract and writer.uses_host:
             self.uses_run = True
-            noted = call(attribute(name("run"), "unverified"), ast.Constant(check.text))
+            noted = call(attribute(name("run"), "note_unverifiable"), ast.Constant(check.text))
             handlers.append(self._handler(self.module.runtime("Unverifiable"), assign(is_met, noted)))
         errors = ast.Tuple([self.module.runtime("NodeError"), name("ArithmeticError")], ast.Load())
         handlers.append(self._handler(errors, assign(is_met, ast.Constant(False))))
@@ -209,9 +209,9 @@ class Checks:
     def _handler(kind: ast.expr, *body: ast.stmt) -> ast.ExceptHandler:
         return ast.ExceptHandler(kind, None, list(body))
 
-    def broken(self, code: str, text: str, phase: str) -> ast.stmt:
+    def raise_contract_error(self, code: str, text: str, phase: str) -> ast.stmt:
         arguments = (ast.Constant(part) for part in (code, text, phase))
-        return raise_(call(self.module.runtime("broken"), *arguments))
+        return raise_(call(self.module.runtime("contract_error"), *arguments))
 
 
 def _for_every(test: ast.expr, failure: Sequence[ast.stmt]) -> ast.stmt | None:
@@ -222,5 +222,5 @@ def _for_every(test: ast.expr, failure: Sequence[ast.stmt]) -> ast.stmt | None:
             func=ast.Name("all"), args=[ast.GeneratorExp(elt=body, generators=[ast.comprehension(ifs=[]) as loop])]
         ):
             if isinstance(failure[-1], ast.Raise):
-                return ast.For(loop.target, loop.iter, [if_(negated(body), failure)], [])
+                return ast.For(loop.target, loop.iter, [if_(negate(body), failure)], [])
     return None

@@ -18,17 +18,9 @@ import msgspec
 from lyra.vesper import ir
 from lyra.vesper.charges import is_charged
 from lyra.vesper.expressions.functions import FUNCTIONS
-from lyra.vesper.python.kinds import (
-    FULL,
-    Interval,
-    interval_of,
-    is_decimal,
-    is_number,
-    item_kind,
-    kind_of,
-)
+from lyra.vesper.python.kinds import FULL, Interval, interval_of, is_decimal, is_number, item_kind, kind_of
 from lyra.vesper.python.records import DataRecord
-from lyra.vesper.python.syntax import ModuleParts, assign, attribute, call, compare, if_, name, negated, raise_
+from lyra.vesper.python.syntax import ModuleParts, assign, attribute, call, compare, if_, name, negate, raise_
 from lyra.vesper.values.types import (
     ANY,
     BOOLEAN,
@@ -72,20 +64,22 @@ _FUNCTIONS: Final = {
     "len": "size",
     "lower": "to_lower",
     "upper": "to_upper",
-    "trim": "trimmed",
+    "trim": "trim_text",
     "starts_with": "starts_with",
     "ends_with": "ends_with",
     "matches": "regex_matches",
     "slice": "part_of",
-    "replace": "replaced",
+    "replace": "replace_text",
     "split": "split_text",
     "join": "join_texts",
     "pad_left": "pad_left",
     "pad_right": "pad_right",
-    "append": "appended",
-    "concat": "concatenated",
-    "sort": "sorted_list",
-    "reverse": "reversed_list",
+    "parse_integer": "integer_from",
+    "parse_decimal": "decimal_from",
+    "append": "append_element",
+    "concat": "concatenate_lists",
+    "sort": "sort_list",
+    "reverse": "reverse_list",
     "distinct": "distinct",
     "take": "first_of",
     "zip": "pairs",
@@ -230,11 +224,11 @@ class ExpressionWriter:
             case ir.Logic():
                 return self._logic(node)
             case ir.Not():
-                return negated(self.condition(node.operand))
+                return negate(self.condition(node.operand))
             case ir.Negate():
                 return self._negate(node)
             case ir.Rounded():
-                return self._rounded(node)
+                return self._write_rounding(node)
             case ir.Membership():
                 return self._membership(node)
             case ir.IsNull():
@@ -309,7 +303,7 @@ class ExpressionWriter:
         if self.kind(node) != ANY:
             return variable
         self.uses_host = True  # the value may have been missing
-        return self.helper("remembered", variable)
+        return self.helper("recall_old", variable)
 
     def _field(self, node: ir.FieldOf) -> ast.expr:
         target = self.kind(node.target)
@@ -338,11 +332,11 @@ class ExpressionWriter:
         left, right = self.operands(node.left, node.right)
         operator, function = _ARITHMETIC[node.operator]
         if kind == INTEGER and node.operator in ("+", "-", "*"):
-            return self._checked(ast.BinOp(left, operator(), right), interval_of(node, self.scope.intervals))
+            return self._check_range(ast.BinOp(left, operator(), right), interval_of(node, self.scope.intervals))
         if node.operator == "%" and kind == INTEGER and self._is_plain_remainder(node):
             return ast.BinOp(left, operator(), right)
         if kind == STRING:
-            return self.helper("joined", left, right, *self.module.text_limit())
+            return self.helper("add_texts", left, right, *self.module.text_limit())
         if is_decimal(kind) and node.operator in ("+", "-", "*"):
             self.may_raise = True
             return call(attribute(self.module.runtime("EXACT"), function), left, right)
@@ -356,11 +350,11 @@ class ExpressionWriter:
         divisor = interval_of(node.right, self.scope.intervals)
         return dividend[0] >= 0 and divisor[0] > 0
 
-    def _checked(self, value: ast.expr, interval: Interval) -> ast.expr:
+    def _check_range(self, value: ast.expr, interval: Interval) -> ast.expr:
         if FULL[0] <= interval[0] and interval[1] <= FULL[1]:
             return value
         if self.sink is None:
-            return self.helper("checked", value)
+            return self.helper("check_integer", value)
         self.may_raise = True
         variable = self.module.names.fresh("result")
         self.sink += [assign(variable, value), self.range_check(variable)]
@@ -375,13 +369,13 @@ class ExpressionWriter:
         kind = self.kind(node.operand)
         value = self.value(node.operand)
         if kind == INTEGER:
-            return self._checked(ast.UnaryOp(ast.USub(), value), interval_of(node, self.scope.intervals))
+            return self._check_range(ast.UnaryOp(ast.USub(), value), interval_of(node, self.scope.intervals))
         if is_decimal(kind):
             self.may_raise = True
             return call(attribute(self.module.runtime("EXACT"), "minus"), value)
         return self.helper("negate", value)
 
-    def _rounded(self, node: ir.Rounded) -> ast.expr:
+    def _write_rounding(self, node: ir.Rounded) -> ast.expr:
         how = [ast.Constant(node.scale), ast.Constant(node.rounding)]
         operand = node.operand
         if isinstance(operand, ir.Arithmetic) and operand.operator == "/":
@@ -393,7 +387,7 @@ class ExpressionWriter:
         kinds = self.kind(node.left), self.kind(node.right)
         if node.operator in ("==", "!="):
             result = self._equality(node, *kinds)
-            return negated(result) if node.operator == "!=" else result
+            return negate(result) if node.operator == "!=" else result
         left, right = self.operands(node.left, node.right)
         operator, function = _ORDERS[node.operator]
         if _have_order(*kinds):
@@ -415,8 +409,8 @@ class ExpressionWriter:
         left = self.condition(node.left)
         right = self.lazy(node.right, as_condition=True)
         if node.operator == "and":
-            return _joined_logic(ast.And(), left, right)
-        return _joined_logic(ast.Or(), negated(left) if node.operator == "implies" else left, right)
+            return _join_logic(ast.And(), left, right)
+        return _join_logic(ast.Or(), negate(left) if node.operator == "implies" else left, right)
 
     def _membership(self, node: ir.Membership) -> ast.expr:
         collection = node.collection
@@ -482,7 +476,7 @@ class ExpressionWriter:
             keyword, limit = limits[row.bound]
             result.keywords = [ast.keyword(keyword, value) for value in limit()]
         if row.charge and is_charged(ir.FunctionCall, in_loop=self.in_loop):
-            result = self.run_method("charged", result.func, *arguments)
+            result = self.run_method("call_metered", result.func, *arguments)
             result.keywords = [ast.keyword(keyword, value) for value in limit()] if row.bound else []
         return result
 
@@ -507,16 +501,17 @@ class ExpressionWriter:
 
     # ------------------------------------------------------------ collections
     def elements(self, part: ir.TypedExpression | ir.ForEachStep, collection: ir.TypedExpression) -> ast.expr:
-        """Return what a part goes over; where it is charged, the run spends a step for each element."""
+        """Return the collection that a part iterates over; where it is metered, the run counts a step for each
+        element."""
         value = self.value(collection)
         if not isinstance(self.kind(collection), Array):
             value = self.helper("in_order", value)
         return self.run_method("spend", value) if is_charged(type(part), in_loop=self.in_loop) else value
 
-    def bound(self, variable: str, collection: ir.TypedExpression) -> tuple[PythonScope, str]:
+    def bind_element(self, variable: str, collection: ir.TypedExpression) -> tuple[PythonScope, str]:
         """Return a scope in which the variable is an element of the collection, and its Python name."""
         is_numbered = _ELEMENT_OF_CONSTRAINT.fullmatch(variable) is not None
-        python = self.module.names.own("element" if is_numbered else variable)
+        python = self.module.names.name_value("element" if is_numbered else variable)
         return self.scope.bind(variable, python, item_kind(self.kind(collection))), python
 
     def _loop(self, python: str, elements: ast.expr, *tests: ast.expr) -> list[ast.comprehension]:
@@ -524,7 +519,7 @@ class ExpressionWriter:
 
     def _quantifier(self, node: ir.Quantifier) -> ast.expr:
         elements = self.elements(node, node.collection)
-        scope, python = self.bound(node.name, node.collection)
+        scope, python = self.bind_element(node.name, node.collection)
         body = self.lazy(node.body, as_condition=True, scope=scope)
         function = "all" if node.kind == "forall" else "any"
         return call(name(function), ast.GeneratorExp(body, self._loop(python, elements)))
@@ -533,14 +528,14 @@ class ExpressionWriter:
         self, node: ir.MapOver | ir.Filter, body: ir.TypedExpression | None, test: ir.TypedExpression | None
     ) -> ast.expr:
         elements = self.elements(node, node.collection)
-        scope, python = self.bound(node.name, node.collection)
+        scope, python = self.bind_element(node.name, node.collection)
         if body is None:
             tests = [] if test is None else [self.lazy(test, as_condition=True, scope=scope)]
             return ast.ListComp(name(python), self._loop(python, elements, *tests))
         value = self.lazy(body, scope=scope)
         limit = self.module.array_limit()
         if _may_be_text(kind_of(body, scope.kinds)):
-            return self.helper("collected", ast.GeneratorExp(value, self._loop(python, elements)), *limit)
+            return self.helper("collect_elements", ast.GeneratorExp(value, self._loop(python, elements)), *limit)
         return ast.ListComp(value, self._loop(python, self.helper("fitting", elements, *limit)))
 
     def _aggregate(self, node: ir.Aggregate) -> ast.expr:
@@ -557,15 +552,15 @@ class ExpressionWriter:
 
     def _reduce(self, node: ir.Reduce) -> ast.expr:
         elements = self.elements(node, node.collection)
-        scope, python = self.bound(node.name, node.collection)
+        scope, python = self.bind_element(node.name, node.collection)
         start_kind = self.kind(node)
-        accumulator = self.module.names.own(node.accumulator)
+        accumulator = self.module.names.name_value(node.accumulator)
         inner = scope.bind(node.accumulator, accumulator, start_kind)
         if self.sink is None:
             initial = self.lazy(node.initial)
             body = self.lazy(node.body, scope=inner)
             arguments = ast.arguments([], [ast.arg(accumulator), ast.arg(python)], None, [], [], None, [])
-            function = self.module.imported("functools", "reduce")
+            function = self.module.import_name("functools", "reduce")
             return call(function, ast.Lambda(arguments, body), elements, initial)
         collection = self.module.names.fresh("elements")
         self.sink.append(assign(collection, elements))
@@ -584,7 +579,7 @@ class ExpressionWriter:
     def _group_by(self, node: ir.GroupBy) -> ast.expr:
         is_paid = is_charged(ir.GroupBy, in_loop=self.in_loop)
         elements = self.elements(node, node.collection) if is_paid else self.value(node.collection)
-        scope, python = self.bound(node.name, node.collection)
+        scope, python = self.bind_element(node.name, node.collection)
 
         def function(body: ir.TypedExpression) -> ast.expr:
             arguments = ast.arguments([], [ast.arg(python)], None, [], [], None, [])
@@ -595,7 +590,7 @@ class ExpressionWriter:
         for item in node.aggregations:
             operand = ast.Constant(None) if item.operand is None else function(item.operand)
             columns.append(ast.Tuple([ast.Constant(item.output), ast.Constant(item.function), operand], ast.Load()))
-        return self.helper("grouped", elements, ast.List(keys, ast.Load()), ast.List(columns, ast.Load()))
+        return self.helper("group_elements", elements, ast.List(keys, ast.Load()), ast.List(columns, ast.Load()))
 
 
 _TEXT_METHODS: Final = {
@@ -648,8 +643,8 @@ def _have_equality(left: ValueType, right: ValueType) -> bool:
     return (_is_text(left) and (_is_text(right) or right == ANY)) or (left == ANY and _is_text(right))
 
 
-def _joined_logic(operator: ast.boolop, left: ast.expr, right: ast.expr) -> ast.BoolOp:
-    """`a and b and c` in one node, as Python's own parser would build it."""
+def _join_logic(operator: ast.boolop, left: ast.expr, right: ast.expr) -> ast.BoolOp:
+    """Join conditions: `a and b and c` is one node, as Python's own parser would build it."""
     if isinstance(left, ast.BoolOp) and type(left.op) is type(operator):
         return ast.BoolOp(operator, [*left.values, right])
     return ast.BoolOp(operator, [left, right])

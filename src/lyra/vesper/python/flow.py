@@ -20,13 +20,13 @@ from lyra.vesper.python.kinds import (
     FULL,
     NUMBER,
     Interval,
-    assigned,
     bounds,
+    find_settled_after,
+    get_writes,
     kind_of,
     names_in,
     parts,
     read_too_early,
-    settled_after,
     variable_kinds,
 )
 from lyra.vesper.python.layout import SourceComment
@@ -76,12 +76,12 @@ class FlowWriter:
         variables = draft.variables()
         inputs = frozenset(draft.parameters)
         kinds = variable_kinds(program.steps, draft.kinds)
-        python = {**draft.parameters, **{variable: draft.names.own(variable) for variable in variables}}
-        settled = settled_after(program.steps, inputs, set())
+        python = {**draft.parameters, **{variable: draft.names.name_value(variable) for variable in variables}}
+        settled = find_settled_after(program.steps, inputs, set())
         wanted = {output.name for output in program.success} if _falls_through(program.steps) else set()
         absent = {item for item in variables if item in wanted and item not in settled}
-        absent |= set(draft.watched()) - inputs
-        of_compensations = set(assigned(compensations(program)))
+        absent |= set(draft.list_watched()) - inputs
+        of_compensations = set(get_writes(compensations(program)))
         kinds.update(dict.fromkeys(of_compensations | absent, ANY))
         acts = (*program.steps, *compensations(program))
         early = read_too_early(program.steps, inputs) | absent | of_compensations
@@ -94,7 +94,7 @@ class FlowWriter:
         )
         mixed = _find_mixed_types(acts, kinds)
         self.numbers = {variable for variable in mixed - early if kinds.get(variable) == NUMBER}
-        early |= _shared(program.steps) | (mixed - self.numbers)
+        early |= _find_shared_names(program.steps) | (mixed - self.numbers)
         for variable in variables:
             if variable in draft.parameters:
                 value: ast.expr = name(draft.parameters[variable])
@@ -128,24 +128,24 @@ class FlowWriter:
             before, values = steps.success_values(last.success)
         else:
             body = steps.steps(flow)
-            before, values = steps.fall_through(self._settled())
+            before, values = steps.fall_through(self._find_settled())
         self.draft.needs_run |= steps.uses_run
         ends = bool(body and never_ends(body)) or bool(before and isinstance(before[-1], ast.Raise))
         if ends and not values:
             before = before if not (body and never_ends(body)) else []
-            return [*first, *self._guarded([*body, *before])]
-        kept, outputs = self.answers.kept(values)
+            return [*first, *self._add_handlers([*body, *before])]
+        kept, outputs = self.answers.keep_outputs(values)
         results = ast.Return(steps.outputs(outputs))
         self.answers.conditional = frozenset(steps.conditional)
-        ensured = self.answers.ensured({output.name: value for output, value in outputs})
+        ensured = self.answers.ensure_values({output.name: value for output, value in outputs})
         if not ensured:
-            return [*first, *self._guarded([*body, *before, *kept, results])]
-        return [*first, *self._guarded([*body, *before, *kept]), *ensured, results]
+            return [*first, *self._add_handlers([*body, *before, *kept, results])]
+        return [*first, *self._add_handlers([*body, *before, *kept]), *ensured, results]
 
-    def _settled(self) -> frozenset[str]:
-        return settled_after(self.program.steps, frozenset(self.draft.parameters), set())
+    def _find_settled(self) -> frozenset[str]:
+        return find_settled_after(self.program.steps, frozenset(self.draft.parameters), set())
 
-    def _guarded(self, body: list[ast.stmt], inside: list[ast.stmt] | None = None) -> list[ast.stmt]:
+    def _add_handlers(self, body: list[ast.stmt], inside: list[ast.stmt] | None = None) -> list[ast.stmt]:
         """Return the statements, with the handlers for errors that they raise; `inside` is what a call among them
         runs."""
         refusal = self.answers.refusal() if self.steps.may_raise else None
@@ -167,23 +167,23 @@ class FlowWriter:
         function = draft.names.private("steps")
         used = names_in((program.steps, program.rules, program.invariants, program.machines)) | set(draft.variables())
         used |= {output.name for output in program.success}
-        parameters, arguments = draft.passed(used, uses_run=self.steps.uses_run or draft.is_async)
+        parameters, arguments = draft.pass_inputs(used, uses_run=self.steps.uses_run or draft.is_async)
         before = self._define(function, parameters, body)
         flow: ast.expr = call(name(function), *arguments)
         flow = ast.Await(flow) if draft.is_async else flow
         outputs = draft.names.fresh("outputs")
-        ensured = self.answers.ensured_apart(outputs)
+        ensured = self.answers.ensure_fields(outputs)
         if draft.is_async:
-            return [*before, *self._awaited(flow, outputs, ensured)]
+            return [*before, *self._await_flow(flow, outputs, ensured)]
         if not ensured:
-            return [*before, *self._guarded([ast.Return(flow)], body)]
-        return [*before, *self._guarded([assign(outputs, flow)], body), *ensured, ast.Return(name(outputs))]
+            return [*before, *self._add_handlers([ast.Return(flow)], body)]
+        return [*before, *self._add_handlers([assign(outputs, flow)], body), *ensured, ast.Return(name(outputs))]
 
     def _body(self) -> list[ast.stmt]:
         steps, program = self.steps, self.program
         body = steps.steps(program.steps[self.draft.validated :])
         if not never_ends(body):
-            before, values = steps.fall_through(self._settled())
+            before, values = steps.fall_through(self._find_settled())
             body += before
             if not (before and isinstance(before[-1], ast.Raise)):
                 body.append(ast.Return(steps.outputs(values)))
@@ -211,7 +211,7 @@ class FlowWriter:
         statements = [doc, current, *inner, *body]
         return [*outer, new_function(function, parameters, statements, self.parts.dict_type(), is_async=draft.is_async)]
 
-    def _awaited(self, flow: ast.expr, outputs: str, ensured: list[ast.stmt]) -> list[ast.stmt]:
+    def _await_flow(self, flow: ast.expr, outputs: str, ensured: list[ast.stmt]) -> list[ast.stmt]:
         """Return the call of steps that act outside. A broken invariant takes back what was done."""
         self.draft.needs_run = True
         attempt = self._attempt([assign(outputs, flow)], self.answers.refusal())
@@ -221,7 +221,7 @@ class FlowWriter:
 
     def _attempt(self, body: list[ast.stmt], refusal: Refusal | None) -> ast.stmt:
         problem = self.draft.names.fresh("problem")
-        error: ast.expr = ast.Await(call(attribute(name("run"), "settled"), name(problem)))
+        error: ast.expr = ast.Await(call(attribute(name("run"), "resolve_error"), name(problem)))
         failure = raise_(refusal(error) if refusal else error, plainly=True)
         return ast.Try(body, [ast.ExceptHandler(self.draft.errors(), problem, [failure])], [], [])
 
@@ -231,17 +231,17 @@ def _falls_through(steps: tuple[ir.Step, ...]) -> bool:
     return not (steps and isinstance(steps[-1], ir.ReturnStep) and not steps[-1].guards)
 
 
-def _shared(steps: tuple[ir.Step, ...]) -> set[str]:
+def _find_shared_names(steps: tuple[ir.Step, ...]) -> set[str]:
     """Return variables that steps in functions of their own assign: those of a Parallel and of a transaction."""
     shared: set[str] = set()
     for step in parts(steps):
         if isinstance(step, ir.TransactionStep) or (isinstance(step, ir.ParallelStep) and acts_outside(step)):
-            shared |= set(assigned(step.steps))
+            shared |= set(get_writes(step.steps))
     return shared
 
 
 def _find_mixed_types(steps: tuple[ir.Step, ...], kinds: dict[str, ValueType]) -> set[str]:
-    """Variables with more than one assignment whose values have no single Python type."""
+    """Return variables with more than one assignment whose values have no single Python type."""
     sites = [step.target for step in parts(steps) if isinstance(step, ir.AssignStep)]
     plain = (STRING, INTEGER, BOOLEAN, TIMESTAMP, BYTES)
     return {
@@ -312,7 +312,7 @@ class EntryWriter:
         if self.draft.facts.imply(contract.expression):
             return []
         self.draft.facts.learn(contract.expression)
-        broken = self.checks.broken(f"{phase}_failed", contract.text, phase)
+        broken = self.checks.raise_contract_error(f"{phase}_failed", contract.text, phase)
         return self.checks.contract(contract, self.draft.entry, [broken])
 
     def _validations_before_checks(self, leading: tuple[ir.ValidateStep, ...]) -> list[ast.stmt]:
@@ -348,7 +348,7 @@ class EntryWriter:
         used = names_in((program.preconditions, program.invariants)) | constraints
         used |= {name for item in program.inputs for name in names_in(item.constraints)}
         function = draft.names.private("check_inputs")
-        parameters, arguments = draft.passed(used, uses_run=self.checks.uses_run)
+        parameters, arguments = draft.pass_inputs(used, uses_run=self.checks.uses_run)
         doc = ast.Expr(ast.Constant("Raise the error of the first constraint or contract that does not hold."))
         draft.helpers.append(new_function(function, parameters, [doc, *checks], ast.Constant(None)))
         handler = ast.ExceptHandler(self.parts.runtime("NodeError"), None, [*refused, ast.Raise(None, None)])
@@ -364,7 +364,7 @@ class EntryWriter:
         python, kind = self.draft.parameters[item.name], self.draft.kinds[item.name]
         label = ast.Constant(item.name)
         checked = {INTEGER: ("int", "to_integer"), STRING: ("str", "to_string"), BOOLEAN: ("bool", "to_boolean")}
-        accept = self.parts.runtime("accepted")
+        accept = self.parts.runtime("coerce_input")
         if kind not in checked:
             return [assign(python, call(accept, self.parts.coercer(kind), name(python), label))]
         plain, coercer = checked[kind]
@@ -389,7 +389,7 @@ class EntryWriter:
                 continue
             else:
                 facts.learn(check.expression, item.name)
-            broken = self.checks.broken("invalid_input", f"{item.name}: {check.text}", "input")
+            broken = self.checks.raise_contract_error("invalid_input", f"{item.name}: {check.text}", "input")
             statements += self.checks.condition(check, scope, [broken])
         statements = join_loops(statements)
         if not statements or not isinstance(kind, Nullable):
@@ -400,19 +400,19 @@ class EntryWriter:
         """Return a call of the validations at the start of the flow: if one of them fails, its error is the answer."""
         draft = self.draft
         compensated = tuple(step for rule in self.program.rules for step in rule.compensation)
-        used = names_in((leading, self.program.rules)) | set(assigned(compensated))
+        used = names_in((leading, self.program.rules)) | set(get_writes(compensated))
         scope = PythonScope(draft.parameters, draft.kinds)
         declared: list[ast.stmt] = []
         for variable in draft.variables():
             if variable in used and variable not in draft.parameters:
-                scope = scope.bind(variable, draft.names.own(variable), ANY)
+                scope = scope.bind(variable, draft.names.name_value(variable), ANY)
                 declared.append(ast.AnnAssign(store(scope.python[variable]), self.parts.any(), ast.Constant(None), 1))
         steps = StepWriter(self.parts, self.program, scope, set())
         body = steps.steps(leading)
         if any(rule.action in ir.ANSWERING for rule in self.program.rules):
             body = steps.with_rules(body, self.program.rules, may_act=False)
         function = draft.names.private("validate_first")
-        parameters, arguments = draft.passed(used, uses_run=steps.uses_run)
+        parameters, arguments = draft.pass_inputs(used, uses_run=steps.uses_run)
         doc = ast.Expr(ast.Constant("Raise the error of the first validation that fails."))
         draft.helpers.append(new_function(function, parameters, [doc, *declared, *body], ast.Constant(None)))
         return [ast.Expr(call(name(function), *arguments))]
@@ -446,7 +446,7 @@ class EntryWriter:
 
 
 def input_intervals(draft: NodeDraft) -> dict[str, Interval]:
-    """Return what constraints and preconditions say about integers."""
+    """Return the intervals of integer inputs that follow from constraints and preconditions."""
     intervals: dict[str, Interval] = {}
     for item in draft.program.inputs:
         if draft.kinds[item.name] != INTEGER:

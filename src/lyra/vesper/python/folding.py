@@ -138,7 +138,7 @@ class KnownFacts:
         self._conditions: set[Any] = set()
 
     def learn(self, condition: ir.TypedExpression | None, subject: str = "") -> None:
-        """Take over a condition that holds; `subject` is the input that its `value` stands for."""
+        """Take over a condition that holds; `subject` is the input that its `value` means."""
         if isinstance(condition, ir.Logic) and condition.operator == "and":
             self.learn(condition.left, subject)
             self.learn(condition.right, subject)
@@ -174,7 +174,8 @@ class KnownFacts:
         return False
 
     def _limit(self, condition: ir.TypedExpression | None, subject: str) -> tuple[Any, str, _Number] | None:
-        """Return what a comparison with a number is about, its operator with that on the left, and the number."""
+        """Return the subject of a comparison with a number, the operator with the subject on the left, and the
+        number."""
         if not isinstance(condition, ir.Compare):
             return None
         mirrored = _MIRRORED[condition.operator]

@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn
 
 from lyra.vesper.expressions.functions import CHARS_A_STEP
 from lyra.vesper.python import numbers
-from lyra.vesper.python.numbers import checked, is_number, kind_of
+from lyra.vesper.python.numbers import check_integer, is_number, kind_of
 from lyra.vesper.python.operators import (
     MEMORY_BYTES,
     field,
@@ -42,7 +42,7 @@ def integer_argument(value: Any, function: str) -> int:
 
 
 def size_of(values: tuple[Any, ...]) -> int:
-    """Return what a call is charged: a step for each element, and for each so many characters."""
+    """Return the steps that a call counts as: one for each element, and one for every CHARS_A_STEP characters."""
     return sum(
         len(value) // CHARS_A_STEP if isinstance(value, str) else len(value)
         for value in values
@@ -60,27 +60,27 @@ def first_value(*operands: Callable[[], Any]) -> Any:
 
 
 # ------------------------------------------------------------ numbers
-def _whole(value: Any, function: str, rounding: str) -> int:
+def _round_to_integer(value: Any, function: str, rounding: str) -> int:
     if type(value) is int:
         return value
     if type(value) is not Decimal:
         _refuse(function, value)
     if value.adjusted() > 20:
         raise numbers.overflow()
-    return checked(int(value.to_integral_value(rounding)))
+    return check_integer(int(value.to_integral_value(rounding)))
 
 
 def floor(value: Any) -> int:
-    return _whole(value, "floor", ROUND_FLOOR)
+    return _round_to_integer(value, "floor", ROUND_FLOOR)
 
 
 def ceil(value: Any) -> int:
-    return _whole(value, "ceil", ROUND_CEILING)
+    return _round_to_integer(value, "ceil", ROUND_CEILING)
 
 
 def round_whole(value: Any) -> int:
     """Return the nearest integer, half to even."""
-    return _whole(value, "round", ROUND_HALF_EVEN)
+    return _round_to_integer(value, "round", ROUND_HALF_EVEN)
 
 
 def divide_whole(left: Any, right: Any) -> int:
@@ -91,14 +91,14 @@ def divide_whole(left: Any, right: Any) -> int:
         raise NodeError("division_by_zero", "division by zero")
     if type(left) is int and type(right) is int:
         quotient = abs(left) // abs(right)
-        return checked(quotient if (left < 0) is (right < 0) else -quotient)
+        return check_integer(quotient if (left < 0) is (right < 0) else -quotient)
     if not left:
         return 0
     left, right = Decimal(left), Decimal(right)
     if left.adjusted() - right.adjusted() > 20:
         raise numbers.overflow()
     # Rounded towards zero, the first 64 digits hold the whole part, which has at most 22.
-    return checked(int(_DOWN.divide(left, right).to_integral_value(ROUND_DOWN)))
+    return check_integer(int(_DOWN.divide(left, right).to_integral_value(ROUND_DOWN)))
 
 
 _DOWN: Final = numbers.wide(64, ROUND_DOWN)
@@ -107,7 +107,7 @@ _DOWN: Final = numbers.wide(64, ROUND_DOWN)
 def smallest_of(first: Any, *others: Any) -> Any:
     best = first
     for value in others:
-        _ordered("min", best, value)
+        _require_order("min", best, value)
         best = value if value < best else best
     return best
 
@@ -115,12 +115,12 @@ def smallest_of(first: Any, *others: Any) -> Any:
 def largest_of(first: Any, *others: Any) -> Any:
     best = first
     for value in others:
-        _ordered("max", best, value)
+        _require_order("max", best, value)
         best = value if value > best else best
     return best
 
 
-def _ordered(function: str, left: Any, right: Any) -> None:
+def _require_order(function: str, left: Any, right: Any) -> None:
     if left is None or right is None:
         _refuse(function, None)
     less(left, right)
@@ -129,7 +129,7 @@ def _ordered(function: str, left: Any, right: Any) -> None:
 def clamp(value: Any, low: Any, high: Any) -> Any:
     """Return the value, or the bound that it is beyond."""
     for other in (low, high):
-        _ordered("clamp", value, other)
+        _require_order("clamp", value, other)
     if greater(low, high):
         raise NodeError("type_error", "the low bound of clamp is above the high one")
     if value < low:
@@ -147,7 +147,7 @@ def part_of(sequence: Any, start: Any, end: Any = None) -> Any:
     return in_order(sequence)[start:end]
 
 
-def replaced(text: Any, old: Any, new: Any, *, chars_max: int = TEXT_MAX) -> str:
+def replace_text(text: Any, old: Any, new: Any, *, chars_max: int = TEXT_MAX) -> str:
     whole, part, other = (string_argument(value, "replace") for value in (text, old, new))
     if not part:
         raise NodeError("type_error", "replace cannot look for an empty text")
@@ -175,16 +175,14 @@ def join_texts(texts: Any, separator: Any, *, chars_max: int = TEXT_MAX) -> str:
 
 
 def pad_left(text: Any, width: Any, fill: Any = " ", *, chars_max: int = TEXT_MAX) -> str:
-    return _padded("pad_left", text, width, fill, chars_max, str.rjust)
+    return _pad("pad_left", text, width, fill, chars_max, str.rjust)
 
 
 def pad_right(text: Any, width: Any, fill: Any = " ", *, chars_max: int = TEXT_MAX) -> str:
-    return _padded("pad_right", text, width, fill, chars_max, str.ljust)
+    return _pad("pad_right", text, width, fill, chars_max, str.ljust)
 
 
-def _padded(
-    function: str, text: Any, width: Any, fill: Any, chars_max: int, pad: Callable[[str, int, str], str]
-) -> str:
+def _pad(function: str, text: Any, width: Any, fill: Any, chars_max: int, pad: Callable[[str, int, str], str]) -> str:
     text, width, fill = (
         string_argument(text, function),
         integer_argument(width, function),
@@ -197,6 +195,31 @@ def _padded(
     return pad(text, width, fill)
 
 
+_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]+")
+_NUMBER: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?")
+
+
+def integer_from(text: Any) -> int:
+    """Return the whole number that a text writes."""
+    written = string_argument(text, "parse_integer")
+    if _WHOLE_NUMBER.fullmatch(written) is None:
+        raise NodeError("not_a_number", f"{written[:40]!r} is no whole number")
+    if len(written) > 20 and len(written.lstrip("+-0")) > 19:
+        raise numbers.overflow()
+    return check_integer(int(Decimal(written)))
+
+
+def decimal_from(text: Any) -> Decimal:
+    """Return the number that a text writes, with as many digits after the point."""
+    written = string_argument(text, "parse_decimal")
+    if _NUMBER.fullmatch(written) is None:
+        raise NodeError("not_a_number", f"{written[:40]!r} is no number")
+    try:
+        return numbers.EXACT.plus(Decimal(written))
+    except ArithmeticError:
+        raise numbers.overflow() from None
+
+
 # ------------------------------------------------------------ lists
 def _short(elements: list[Any], bytes_max: int) -> list[Any]:
     """Return a list that is not too large."""
@@ -205,11 +228,11 @@ def _short(elements: list[Any], bytes_max: int) -> list[Any]:
     return elements
 
 
-def appended(elements: Any, element: Any, *, bytes_max: int = MEMORY_BYTES) -> list[Any]:
+def append_element(elements: Any, element: Any, *, bytes_max: int = MEMORY_BYTES) -> list[Any]:
     return _short([*in_order(elements), element], bytes_max)
 
 
-def concatenated(*lists: Any, bytes_max: int = MEMORY_BYTES) -> list[Any]:
+def concatenate_lists(*lists: Any, bytes_max: int = MEMORY_BYTES) -> list[Any]:
     ordered = [in_order(elements) for elements in lists]
     if sum(map(len, ordered)) * ELEMENT_BYTES > bytes_max:
         raise too_large()
@@ -219,7 +242,7 @@ def concatenated(*lists: Any, bytes_max: int = MEMORY_BYTES) -> list[Any]:
 _SORTED: Final = {bool: "boolean", int: "number", Decimal: "number", str: "string", bytes: "bytes"}
 
 
-def sorted_list(elements: Any, by: Any = None) -> list[Any]:
+def sort_list(elements: Any, by: Any = None) -> list[Any]:
     """Return the elements in order, or by a field; equal ones stay as they are, and null comes first."""
     if by is not None:
         string_argument(by, "sort")
@@ -240,7 +263,7 @@ def _field_of(element: Any, name: str) -> Any:
     return field(element, name)
 
 
-def reversed_list(elements: Any) -> list[Any]:
+def reverse_list(elements: Any) -> list[Any]:
     return in_order(elements)[::-1]
 
 
@@ -263,7 +286,7 @@ def pairs(first: Any, second: Any, *, bytes_max: int = MEMORY_BYTES) -> list[lis
 
 # ------------------------------------------------------------ maps
 def item_or(target: Any, key: Any, default: Any) -> Any:
-    """Return an element by its number or key; the default where there is none."""
+    """Return an element by its index or key; the default where it is missing."""
     if target is None:
         return default
     if isinstance(target, dict) and isinstance(key, str):
@@ -316,7 +339,7 @@ def key_value(text: str, kind: str) -> Any:
         if kind == "boolean":
             value = {"true": True, "false": False}.get(text)
         elif kind == "integer" and len(text) <= 20:
-            value = checked(int(text))
+            value = check_integer(int(text))
         elif kind == "decimal" and _PLAIN_NUMBER.fullmatch(text):
             value = Decimal(text)
         elif kind == "timestamp":

@@ -60,7 +60,7 @@ class _ModuleGenerator:
             body = [*self._run_statements(), *body]
         function = self._public_function(body)
         origin = f"Generated from the node {self.program.node_id}."
-        doc = ast.Expr(ast.Constant("\n".join([*wrapped(self.program.intent), "", origin])))
+        doc = ast.Expr(ast.Constant("\n".join([*wrap_text(self.program.intent), "", origin])))
         tree = ast.Module([doc, *self.parts.classes.values(), *self.parts.constants, *self.draft.helpers, function], [])
         drop_unused(tree)
         if not self.is_watched:
@@ -73,12 +73,12 @@ class _ModuleGenerator:
         return Generated(tree, self.draft.function, self.draft.parameters, self.draft.needs_run, self.draft.is_async)
 
     def _imports(self, used: set[str]) -> list[ast.stmt]:
-        self.parts.imported("__future__", "annotations")
+        self.parts.import_name("__future__", "annotations")
         modules = sorted(self.parts.imports, key=lambda text: (text.startswith("lyra"), text != "__future__", text))
         return [statement for module in modules for statement in self._imports_of(module, used)]
 
     def _imports_of(self, module: str, used: set[str]) -> list[ast.stmt]:
-        """Return the imports from one module; names that go by another name here stand on lines of their own."""
+        """Return the imports from one module; renamed imports have a line each."""
         aliases = self.parts.aliases if module.startswith("lyra") else {}
         needed = {text for text in self.parts.imports[module] if aliases.get(text, text) in {*used, "annotations"}}
         names = _import_order(needed)
@@ -134,7 +134,7 @@ def _fill_empty_bodies(tree: ast.Module) -> None:
 
 
 def _import_order(names: set[str]) -> list[str]:
-    """Constants, then classes, then functions, as import sorters have it."""
+    """Return imported names as import sorters order them: constants, classes, functions."""
     return sorted(names, key=lambda text: (not text.isupper(), not text[0].isupper(), text))
 
 
@@ -144,23 +144,23 @@ _DOC_WIDTH: Final = 100
 
 def documentation(draft: NodeDraft) -> str:
     """Return the text of a node's function: its intent, inputs, outputs and contracts."""
-    lines = wrapped(draft.program.intent)
+    lines = wrap_text(draft.program.intent)
     if draft.program.inputs:
         lines += ["", "Inputs:"]
         for item in draft.program.inputs:
             note = f": {_one_line(item.description)}" if item.description else ""
-            lines += wrapped(f"{draft.parameters[item.name]} ({describe(item.type)}){note}", "    ")
+            lines += wrap_text(f"{draft.parameters[item.name]} ({describe(item.type)}){note}", "    ")
     if draft.program.success:
         lines += ["", "Returns:"]
         for output in draft.program.success:
-            lines += wrapped(f"{output.name} ({describe(output.type)})", "    ")
+            lines += wrap_text(f"{output.name} ({describe(output.type)})", "    ")
     for title, contracts in (
         ("Requires", draft.program.preconditions),
         ("Ensures", draft.program.postconditions),
         ("Keeps", draft.program.invariants),
     ):
         if contracts:
-            lines += ["", f"{title}:", *(line for item in contracts for line in wrapped(item.text, "    "))]
+            lines += ["", f"{title}:", *(line for item in contracts for line in wrap_text(item.text, "    "))]
     return "\n".join([*lines, ""]).rstrip("\n") if len(lines) > 1 else lines[0]
 
 
@@ -169,7 +169,7 @@ def _one_line(text: str) -> str:
     return line if line.endswith((".", "!", "?")) else f"{line}."
 
 
-def wrapped(text: str, indent: str = "") -> list[str]:
+def wrap_text(text: str, indent: str = "") -> list[str]:
     """Return the text in lines; without an indent it is a sentence."""
     text = text.encode("utf-8", "backslashreplace").decode()  # Python 3.13 refuses half a character in a docstring
     words = (_one_line(text) if not indent else " ".join(text.split())).split(" ")

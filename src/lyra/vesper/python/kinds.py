@@ -61,7 +61,7 @@ def names_in(node: Any) -> set[str]:
     return {part.name for part in parts(node) if isinstance(part, ir.NodeVariable)}
 
 
-def assigned(steps: tuple[ir.Step, ...]) -> list[str]:
+def get_writes(steps: tuple[ir.Step, ...]) -> list[str]:
     """Return variables that the steps assign, in written order; elements of loops are not among them."""
     names: dict[str, None] = {}
     for step in parts(steps):
@@ -90,7 +90,7 @@ def item_kind(kind: ValueType) -> ValueType:
     return kind.item if isinstance(kind, Array | SetType) else ANY
 
 
-def joined(left: ValueType | None, right: ValueType) -> ValueType:
+def join_types(left: ValueType | None, right: ValueType) -> ValueType:
     """Return a type that values of both have."""
     if left is None or left == right:
         return right
@@ -154,7 +154,7 @@ def kind_of(node: ir.TypedExpression, known: Known) -> ValueType:
         case ir.FunctionCall():
             return _call_kind(node, known)
         case ir.Conditional():
-            return joined(kind_of(node.then, known), kind_of(node.otherwise, known))
+            return join_types(kind_of(node.then, known), kind_of(node.otherwise, known))
         case ir.Coalesce():
             return _coalesce_kind(node, known)
         case ir.Old():
@@ -169,7 +169,7 @@ def _collection_kind(node: ir.TypedExpression, known: Known) -> ValueType:
         case ir.ListOf():
             item: ValueType | None = None
             for element in node.items:
-                item = joined(item, kind_of(element, known))
+                item = join_types(item, kind_of(element, known))
             return Array(item or ANY)
         case ir.MapOf():
             return RecordType("", tuple(RecordField(name, kind_of(value, known)) for name, value in node.entries))
@@ -226,9 +226,9 @@ def _call_kind(node: ir.FunctionCall, known: Known) -> ValueType:
         case "slice" | "sort" | "reverse" | "distinct" | "take" if isinstance(kinds[0], Array):
             return kinds[0]
         case "append" if isinstance(kinds[0], Array):
-            return Array(joined(kinds[0].item, kinds[1]))
+            return Array(join_types(kinds[0].item, kinds[1]))
         case "abs" | "min" | "max" | "clamp" | "seconds" | "minutes" | "hours" | "days" | "weeks":
-            result = joined_all(kinds)
+            result = join_all_types(kinds)
             return result if is_number(result) or result in (STRING, TIMESTAMP) else ANY
     row = FUNCTIONS[node.function].result
     result = _RESULTS.get(row.name, ANY)
@@ -237,16 +237,16 @@ def _call_kind(node: ir.FunctionCall, known: Known) -> ValueType:
 
 def _coalesce_kind(node: ir.Coalesce, known: Known) -> ValueType:
     kinds = [kind for kind in (kind_of(operand, known) for operand in node.operands) if kind != NULL]
-    inner = joined_all([kind.type if isinstance(kind, Nullable) else kind for kind in kinds])
+    inner = join_all_types([kind.type if isinstance(kind, Nullable) else kind for kind in kinds])
     is_sure = any(kind != ANY and not isinstance(kind, Nullable) for kind in kinds)
     return inner if is_sure or inner == ANY else Nullable(inner)
 
 
-def joined_all(kinds: list[ValueType]) -> ValueType:
+def join_all_types(kinds: list[ValueType]) -> ValueType:
     """Return a type that values of all of them have."""
     result: ValueType | None = None
     for kind in kinds:
-        result = joined(result, kind)
+        result = join_types(result, kind)
     return ANY if result is None else result
 
 
@@ -313,7 +313,7 @@ def inner_steps(step: ir.Step) -> list[tuple[ir.Step, ...]]:
 def variable_kinds(steps: tuple[ir.Step, ...], inputs: Known) -> dict[str, ValueType]:
     """Return the types of inputs and variables. A variable is ANY where values of several types are assigned to it, or
     where it may be read before it is assigned."""
-    variables = assigned(steps)
+    variables = get_writes(steps)
     unsettled = read_too_early(steps, frozenset(inputs))
     kinds: dict[str, ValueType] = dict(inputs)
     for _ in range(8):
@@ -331,7 +331,7 @@ def _collect_kinds(steps: tuple[ir.Step, ...], kinds: Known, results: dict[str, 
     for step in steps:
         known = {**results, **kinds, **loops}
         if isinstance(step, ir.AssignStep):
-            results[step.target] = joined(results.get(step.target), kind_of(step.value, known))
+            results[step.target] = join_types(results.get(step.target), kind_of(step.value, known))
         elif isinstance(step, ir.EffectStep | ir.TransitionStep):
             names = [name for name, _ in step.extract] if isinstance(step, ir.EffectStep) else []
             results.update(dict.fromkeys([name for name in (step.output, *names) if name], ANY))
@@ -346,19 +346,19 @@ def _collect_kinds(steps: tuple[ir.Step, ...], kinds: Known, results: dict[str, 
 def read_too_early(steps: tuple[ir.Step, ...], inputs: frozenset[str]) -> set[str]:
     """Return variables that some step may read before they are assigned; their value is then null."""
     early: set[str] = set()
-    settled_after(steps, inputs, early)
-    return early & set(assigned(steps))
+    find_settled_after(steps, inputs, early)
+    return early & set(get_writes(steps))
 
 
-def settled_after(steps: tuple[ir.Step, ...], settled: frozenset[str], early: set[str]) -> frozenset[str]:
+def find_settled_after(steps: tuple[ir.Step, ...], settled: frozenset[str], early: set[str]) -> frozenset[str]:
     """Return the names that surely have a value after the steps. Names that are read before that are added to
     `early`."""
     for step in steps:
-        settled |= _settled_by(step, settled, early)
+        settled |= _find_settled_by(step, settled, early)
     return settled
 
 
-def _settled_by(step: ir.Step, settled: frozenset[str], early: set[str]) -> frozenset[str]:
+def _find_settled_by(step: ir.Step, settled: frozenset[str], early: set[str]) -> frozenset[str]:
     early |= names_in(step.guards) - settled
     gained: frozenset[str] = frozenset()
     match step:
@@ -367,22 +367,22 @@ def _settled_by(step: ir.Step, settled: frozenset[str], early: set[str]) -> froz
             gained = frozenset({step.target})
         case ir.BranchStep():
             early |= names_in(step.condition) - settled
-            gained = settled_after(step.then, settled, early) & settled_after(step.otherwise, settled, early)
+            gained = find_settled_after(step.then, settled, early) & find_settled_after(step.otherwise, settled, early)
         case ir.ForEachStep():
             early |= names_in(step.collection) - settled
-            settled_after(step.steps, settled | {step.variable}, early)
+            find_settled_after(step.steps, settled | {step.variable}, early)
         case ir.LoopStep():
             early |= names_in(step.condition) - settled
-            settled_after(step.steps, settled, early)
+            find_settled_after(step.steps, settled, early)
         case ir.ParallelStep():
-            gained = settled_after(step.steps, settled, early)
+            gained = find_settled_after(step.steps, settled, early)
         case ir.EffectStep():
-            gained = _settled_by_effect(step, settled, early)
+            gained = _find_settled_by_effect(step, settled, early)
         case ir.TransactionStep():
             early |= names_in((step.request, *(rule.answer for rule in step.rules))) - settled
-            gained = settled_after(step.steps, settled, early)
+            gained = find_settled_after(step.steps, settled, early)
             for rule in step.rules:
-                settled_after(rule.compensation, settled | gained, early)
+                find_settled_after(rule.compensation, settled | gained, early)
         case ir.TransitionStep():
             early |= names_in((step.entity, step.source, step.target, step.checks)) - settled
             gained = frozenset({step.output})
@@ -391,17 +391,17 @@ def _settled_by(step: ir.Step, settled: frozenset[str], early: set[str]) -> froz
     return frozenset() if step.guards else gained
 
 
-def _settled_by_effect(step: ir.EffectStep, settled: frozenset[str], early: set[str]) -> frozenset[str]:
+def _find_settled_by_effect(step: ir.EffectStep, settled: frozenset[str], early: set[str]) -> frozenset[str]:
     early |= names_in(step.request) - settled
     gained = frozenset({step.output})
     for name, value in step.extract:
         early |= names_in(value) - settled - gained
         gained |= {name}
     inside = settled | gained
-    branches = settled_after(step.found, inside, early) & settled_after(step.empty, inside, early)
+    branches = find_settled_after(step.found, inside, early) & find_settled_after(step.empty, inside, early)
     for rule in step.rules:
         early |= names_in(rule.answer) - settled
-        settled_after(rule.compensation, inside, early)
+        find_settled_after(rule.compensation, inside, early)
     return gained | branches
 
 
@@ -458,16 +458,16 @@ def interval_of(node: ir.TypedExpression, intervals: Mapping[str, Interval]) -> 
         case ir.Arithmetic(operator="+" | "-" | "*"):
             left = _within(interval_of(node.left, intervals))
             right = _within(interval_of(node.right, intervals))
-            return _combined(node.operator, left, right)
+            return _combine_intervals(node.operator, left, right)
     return FULL
 
 
 def _within(interval: Interval) -> Interval:
-    """Return what is left of an interval after a check."""
+    """Return the part of an interval that passes a check."""
     return _meet(interval, FULL)
 
 
-def _combined(operator: str, left: Interval, right: Interval) -> Interval:
+def _combine_intervals(operator: str, left: Interval, right: Interval) -> Interval:
     if operator == "+":
         return left[0] + right[0], left[1] + right[1]
     if operator == "-":

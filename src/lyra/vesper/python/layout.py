@@ -51,10 +51,10 @@ class SourceComment(ast.Pass):
 def string_literal(text: str) -> str:
     """Return the text as a literal, in double quotes unless single ones need fewer escapes."""
     quote = "'" if text.count('"') > text.count("'") else '"'
-    return quote + _escaped(text, quote) + quote
+    return quote + _escape(text, quote) + quote
 
 
-def _escaped(text: str, quote: str) -> str:
+def _escape(text: str, quote: str) -> str:
     parts = []
     for char in text:
         if char in ("\\", quote):
@@ -187,7 +187,7 @@ def _f_string(node: ast.JoinedStr) -> str:
     parts = []
     for part in node.values:
         if isinstance(part, ast.Constant):
-            parts.append(_escaped(str(part.value), quote).replace("{", "{{").replace("}", "}}"))
+            parts.append(_escape(str(part.value), quote).replace("{", "{{").replace("}", "}}"))
         else:
             assert isinstance(part, ast.FormattedValue)
             parts.append("{" + _flat(part.value) + "}")
@@ -217,33 +217,33 @@ def _laid_out(prefix: str, node: ast.expr, suffix: str, indent: str, *, is_brack
             return _laid_out(f"{prefix}await ", node.value, suffix, indent)
         case ast.UnaryOp() if isinstance(node.op, ast.Not):
             if _binding(node.operand) < _NOT:
-                return _bracketed(f"{prefix}not (", node.operand, ")" + suffix, indent)
+                return _bracket(f"{prefix}not (", node.operand, ")" + suffix, indent)
             return _laid_out(f"{prefix}not ", node.operand, suffix, indent)
         case ast.List() | ast.Tuple() if node.elts:
             opening, closing = "[]" if isinstance(node, ast.List) else "()"
             lines = [_laid_out("", element, ",", indent + _INDENT, is_bracketed=True) for element in node.elts]
-            return [f"{indent}{prefix}{opening}", *_joined(lines), f"{indent}{closing}{suffix}"]
+            return [f"{indent}{prefix}{opening}", *_flatten(lines), f"{indent}{closing}{suffix}"]
         case ast.Dict() if node.keys:
             return [f"{indent}{prefix}{{", *_dict_lines(node, indent + _INDENT), f"{indent}}}{suffix}"]
         case ast.ListComp():
             return [f"{indent}{prefix}[", *_comprehension_lines(node, indent + _INDENT), f"{indent}]{suffix}"]
         case ast.IfExp() if not is_bracketed:
-            return _bracketed(f"{prefix}(", node, ")" + suffix, indent)
+            return _bracket(f"{prefix}(", node, ")" + suffix, indent)
         case ast.BoolOp() | ast.BinOp() | ast.Compare() | ast.IfExp():
             if is_bracketed:
                 return _operator_lines(prefix, node, suffix, indent)
-            return _last_operand_lines(prefix, node, suffix, indent) or _bracketed(
+            return _last_operand_lines(prefix, node, suffix, indent) or _bracket(
                 f"{prefix}(", node, ")" + suffix, indent
             )
     return [line]
 
 
-def _joined(lines: Sequence[list[str]]) -> Iterator[str]:
+def _flatten(lines: Sequence[list[str]]) -> Iterator[str]:
     for part in lines:
         yield from part
 
 
-def _bracketed(opening: str, node: ast.expr, closing: str, indent: str) -> list[str]:
+def _bracket(opening: str, node: ast.expr, closing: str, indent: str) -> list[str]:
     inner = _laid_out("", node, "", indent + _INDENT, is_bracketed=True)
     return [f"{indent}{opening}", *inner, f"{indent}{closing}"]
 
@@ -301,7 +301,7 @@ def _operand_lines(prefix: str, operand: _Operand, suffix: str, indent: str) -> 
     if not is_bracketed:
         return _laid_out(before, node, suffix, indent, is_bracketed=True)
     line = f"{indent}{before}({_flat(node)}){suffix}"
-    return [line] if _fits(line) else _bracketed(f"{before}(", node, f"){suffix}", indent)
+    return [line] if _fits(line) else _bracket(f"{before}(", node, f"){suffix}", indent)
 
 
 def _operator_lines(prefix: str, node: ast.expr, suffix: str, indent: str) -> list[str]:
@@ -316,7 +316,7 @@ def _operator_lines(prefix: str, node: ast.expr, suffix: str, indent: str) -> li
 def _last_operand_lines(prefix: str, node: ast.expr, suffix: str, indent: str) -> list[str] | None:
     """Return the expression with breaks inside the brackets of its last operand only, where that is the usual
     layout."""
-    if _own_operators(node) != 1:
+    if _count_own_operators(node) != 1:
         return None
     *others, last = _operands_of(node)
     word, value, is_bracketed = last
@@ -331,7 +331,7 @@ def _last_operand_lines(prefix: str, node: ast.expr, suffix: str, indent: str) -
     return lines if len(lines) > 1 and _fits(lines[0]) else None
 
 
-def _own_operators(node: ast.expr) -> int:
+def _count_own_operators(node: ast.expr) -> int:
     """Return how many operators of the expression bind as little as its own."""
     match node:
         case ast.BoolOp():
@@ -340,7 +340,7 @@ def _own_operators(node: ast.expr) -> int:
             return len(node.ops)
         case ast.BinOp():
             is_chain = isinstance(node.left, ast.BinOp) and _binding(node.left) == _binding(node)
-            return 1 + (_own_operators(node.left) if is_chain else 0)
+            return 1 + (_count_own_operators(node.left) if is_chain else 0)
     return 0
 
 
@@ -353,7 +353,7 @@ def _call_lines(opening: str, node: ast.Call, closing: str, indent: str) -> list
         return [indent + opening, *_comprehension_lines(node.args[0], inside), indent + closing]
     lines = [_laid_out("", argument, ",", inside, is_bracketed=True) for argument in node.args]
     lines += [_laid_out(f"{word.arg}=", word.value, ",", inside, is_bracketed=True) for word in node.keywords]
-    return [indent + opening, *_joined(lines), indent + closing]
+    return [indent + opening, *_flatten(lines), indent + closing]
 
 
 def _dict_lines(node: ast.Dict, indent: str) -> Iterator[str]:
@@ -364,7 +364,7 @@ def _dict_lines(node: ast.Dict, indent: str) -> Iterator[str]:
 
 # ------------------------------------------------------------ statements
 def _body(statements: Sequence[ast.stmt], indent: str) -> list[str]:
-    lines = list(_joined([_statement(statement, indent + _INDENT) for statement in statements]))
+    lines = list(_flatten([_statement(statement, indent + _INDENT) for statement in statements]))
     is_empty = all(isinstance(statement, SourceComment) for statement in statements)
     return [*lines, f"{indent}{_INDENT}pass"] if is_empty else lines
 

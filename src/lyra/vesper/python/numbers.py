@@ -61,7 +61,7 @@ def arithmetic_error(error: ArithmeticError) -> NodeError:
     return overflow()
 
 
-def checked(value: int) -> int:
+def check_integer(value: int) -> int:
     """Return the integer, if it fits in 64 bits."""
     if not INTEGER_MIN <= value <= INTEGER_MAX:
         raise overflow()
@@ -95,7 +95,7 @@ _KINDS: Final[dict[type, str]] = {
 }
 
 
-def joined(left: str, right: str, chars_max: int = TEXT_MAX) -> str:
+def add_texts(left: str, right: str, chars_max: int = TEXT_MAX) -> str:
     """Return two texts in a row."""
     if len(left) + len(right) > chars_max:
         raise NodeError("resource_limit", "the text is too long")
@@ -104,25 +104,25 @@ def joined(left: str, right: str, chars_max: int = TEXT_MAX) -> str:
 
 def add(left: Any, right: Any, chars_max: int = TEXT_MAX) -> Any:
     if type(left) is int and type(right) is int:
-        return checked(left + right)
+        return check_integer(left + right)
     if is_number(left) and is_number(right):
         return _exactly(EXACT.add, left, right)
     if isinstance(left, str) and isinstance(right, str):
-        return joined(left, right, chars_max)
+        return add_texts(left, right, chars_max)
     if isinstance(left, datetime) and is_number(right):
-        return moved(left, right, 1)
+        return shift_time(left, right, 1)
     if is_number(left) and isinstance(right, datetime):
-        return moved(right, left, 1)
+        return shift_time(right, left, 1)
     _mismatch("+", left, right)
 
 
 def subtract(left: Any, right: Any) -> Any:
     if type(left) is int and type(right) is int:
-        return checked(left - right)
+        return check_integer(left - right)
     if is_number(left) and is_number(right):
         return _exactly(EXACT.subtract, left, right)
     if isinstance(left, datetime) and is_number(right):
-        return moved(left, right, -1)
+        return shift_time(left, right, -1)
     if isinstance(left, datetime) and isinstance(right, datetime):
         return seconds_between(left, right)
     _mismatch("-", left, right)
@@ -132,7 +132,7 @@ _MICROSECOND: Final = Decimal("0.000001")
 _SECONDS_MAX: Final = 400_000_000_000  # more than from the year 1 to 9999
 
 
-def moved(time: datetime, seconds: int | Decimal, sign: int) -> datetime:
+def shift_time(time: datetime, seconds: int | Decimal, sign: int) -> datetime:
     """Return the time so many seconds later or earlier, to the nearest microsecond."""
     if not -_SECONDS_MAX <= seconds <= _SECONDS_MAX:
         raise overflow()
@@ -155,7 +155,7 @@ def seconds_between(later: datetime, earlier: datetime) -> int | Decimal:
 
 def multiply(left: Any, right: Any) -> Any:
     if type(left) is int and type(right) is int:
-        return checked(left * right)
+        return check_integer(left * right)
     if is_number(left) and is_number(right):
         return _exactly(EXACT.multiply, left, right)
     _mismatch("*", left, right)
@@ -176,12 +176,12 @@ def divide(left: Any, right: Any) -> Any:
     if not right:
         raise NodeError("division_by_zero", "division by zero")
     if type(left) is int and type(right) is int and not left % right:
-        return checked(left // right)
+        return check_integer(left // right)
     return _exactly(EXACT.add, _exactly(_QUOTIENT.divide, left, right), 0)
 
 
 def remainder(left: Any, right: Any) -> Any:
-    """Return what a division that truncates leaves; it has the sign of the dividend."""
+    """Return the remainder of a division that rounds towards zero; it has the sign of the dividend."""
     if not (is_number(left) and is_number(right)):
         _mismatch("%", left, right)
     if not right:
@@ -205,7 +205,7 @@ def wide(digits: int, rounding: str = decimal.ROUND_HALF_EVEN) -> decimal.Contex
 
 def negate(value: Any) -> Any:
     if type(value) is int:
-        return checked(-value)
+        return check_integer(-value)
     if type(value) is Decimal:
         return _exactly(EXACT.minus, value)
     raise NodeError("type_error", f"- cannot be put before {kind_of(value)}")
@@ -213,7 +213,7 @@ def negate(value: Any) -> Any:
 
 def absolute(value: Any) -> Any:
     if type(value) is int:
-        return checked(abs(value))
+        return check_integer(abs(value))
     if type(value) is Decimal:
         return _exactly(EXACT.abs, value)
     raise NodeError("type_error", f"abs takes a number, not {kind_of(value)}")
@@ -227,10 +227,10 @@ def round_number(value: Any, scale: Any, rounding: Any = "half_even") -> Decimal
         raise NodeError("type_error", f"the mode of round is one of {', '.join(_ROUNDING)}")
     if not 0 <= scale <= DECIMAL_DIGITS_MAX:
         raise NodeError("type_error", f"a number cannot have {scale} digits after the point")
-    return _quantized(Decimal(value), scale, rounding)
+    return _quantize(Decimal(value), scale, rounding)
 
 
-def _quantized(value: Decimal, scale: int, rounding: str) -> Decimal:
+def _quantize(value: Decimal, scale: int, rounding: str) -> Decimal:
     unit = _UNITS[scale] if 0 <= scale < len(_UNITS) else Decimal((0, (1,), -scale))
     try:
         return value.quantize(unit, _ROUNDING[rounding], _STICKY)
@@ -253,4 +253,4 @@ def round_quotient(left: Any, right: Any, scale: int, rounding: str) -> Decimal:
     left, right = Decimal(left), Decimal(right)
     digits = max(left.adjusted() - right.adjusted() + 1 + scale, 1) + 2
     context = _STICKY if digits <= _STICKY.prec else wide(digits, decimal.ROUND_05UP)
-    return _quantized(_exactly(context.divide, left, right), scale, rounding)
+    return _quantize(_exactly(context.divide, left, right), scale, rounding)

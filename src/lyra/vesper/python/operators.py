@@ -15,12 +15,7 @@ from typing import Any, Final
 from lyra.core.linear_regex import BadPattern, TooManySteps
 from lyra.vesper.python import numbers
 from lyra.vesper.python.numbers import is_number, kind_of
-from lyra.vesper.values.limits import (
-    ELEMENT_BYTES,
-    MEMORY_MB_DEFAULT,
-    PATTERN_STEPS_MAX,
-    TEXT_MAX,
-)
+from lyra.vesper.values.limits import ELEMENT_BYTES, MEMORY_MB_DEFAULT, PATTERN_STEPS_MAX, TEXT_MAX
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.patterns import compile_pattern
 from lyra.vesper.values.types import INTEGER_MAX, INTEGER_MIN
@@ -49,7 +44,7 @@ def equal(left: Any, right: Any) -> bool:
     return bool(left == right) if is_number(left) and is_number(right) else False
 
 
-def _ordered(operator: str, left: Any, right: Any) -> bool:
+def _are_comparable(operator: str, left: Any, right: Any) -> bool:
     """Return whether the two have an order; false where a side is null."""
     if left is None or right is None:
         return False
@@ -61,19 +56,19 @@ def _ordered(operator: str, left: Any, right: Any) -> bool:
 
 
 def less(left: Any, right: Any) -> bool:
-    return _ordered("<", left, right) and bool(left < right)
+    return _are_comparable("<", left, right) and bool(left < right)
 
 
 def less_equal(left: Any, right: Any) -> bool:
-    return _ordered("<=", left, right) and bool(left <= right)
+    return _are_comparable("<=", left, right) and bool(left <= right)
 
 
 def greater(left: Any, right: Any) -> bool:
-    return _ordered(">", left, right) and bool(left > right)
+    return _are_comparable(">", left, right) and bool(left > right)
 
 
 def greater_equal(left: Any, right: Any) -> bool:
-    return _ordered(">=", left, right) and bool(left >= right)
+    return _are_comparable(">=", left, right) and bool(left >= right)
 
 
 def member(element: Any, collection: Any) -> bool:
@@ -221,7 +216,7 @@ def to_upper(value: Any) -> str:
     return string_argument(value, "upper").upper()
 
 
-def trimmed(value: Any) -> str:
+def trim_text(value: Any) -> str:
     return string_argument(value, "trim").strip()
 
 
@@ -267,7 +262,7 @@ def _until(elements: list[Any], count_max: int) -> Iterator[Any]:
     raise too_large()
 
 
-def collected(values: Iterable[Any], bytes_max: int = MEMORY_BYTES) -> list[Any]:
+def collect_elements(values: Iterable[Any], bytes_max: int = MEMORY_BYTES) -> list[Any]:
     """Return an array of values among which there may be texts, if it is not too large."""
     result: list[Any] = []
     left = bytes_max
@@ -314,7 +309,7 @@ def total_decimals(collection: Iterable[Decimal]) -> Decimal | int:
 
 
 def average(collection: Any) -> Any:
-    """Return the sum divided by how many are not null; null where there are none."""
+    """Return the mean of the values that are not null; null where all are."""
     values = [value for value in in_order(collection) if value is not None]
     return numbers.divide(total(values), len(values)) if values else None
 
@@ -358,7 +353,7 @@ def value_token(value: Any) -> Any:
     return ("number", value) if isinstance(value, int | Decimal) else (type(value).__name__, value)
 
 
-def grouped(
+def group_elements(
     collection: Any,
     keys: Sequence[tuple[str, Callable[[Any], Any]]],
     aggregations: Sequence[tuple[str, str, Callable[[Any], Any] | None]],

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from lyra.vesper import ir
-from lyra.vesper.python.kinds import assigned, names_in, parts
+from lyra.vesper.python.kinds import get_writes, names_in, parts
 from lyra.vesper.values.types import Array, RecordType, ValueType
 
 _Uses = Mapping[str, str]  # what names hold: an "array" of records or a "record"
@@ -38,7 +38,7 @@ def find_records(program: ir.NodeProgram) -> dict[str, RecordType]:
     rules = tuple(part.rules for part in parts(program.steps) if isinstance(part, ir.EffectStep | ir.TransactionStep))
     whole = names_in((program.olds, program.rules, rules, program.machines))
     fixed = outputs | whole | set(program.ambient) | {"value"}
-    blocked = fixed | set(assigned(program.steps))
+    blocked = fixed | set(get_writes(program.steps))
     records: dict[str, RecordType] = {}
     for item in program.inputs:
         kind = item.type.item if isinstance(item.type, Array) else item.type
@@ -123,7 +123,7 @@ class _Walk:
     def _look_at_loop(self, node: Any, variable: str, uses: _Uses) -> None:
         inner = _without(uses, variable)
         if self._is_array(node.collection, uses):
-            if variable in set(assigned(self._program.steps)):
+            if variable in set(get_writes(self._program.steps)):
                 raise _RecordLeaves
             self._look_into(node.collection, uses)
             inner = {**inner, variable: "record"}

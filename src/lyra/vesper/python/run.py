@@ -40,7 +40,7 @@ class PythonProgram:
         self.generated: Generated = generate(program, is_watched=watch is not None)
         if watch is not None:
             watch_steps(self.generated.tree, program)
-        self.function: Callable[..., Any] = _loaded(program, self.generated, watch)
+        self.function: Callable[..., Any] = _load(program, self.generated, watch)
         self._known = self.generated.parameters
         self._required = tuple(item.name for item in program.inputs if item.required)
         keeps_names = all(name == word for name, word in self._known.items())
@@ -56,7 +56,7 @@ class PythonProgram:
                 return Outcome("success", self.function(**words, run=state), None, PATH, tuple(state.unverifiable))
             return Outcome("success", self.function(**words), None, PATH)
         except NodeError as error:
-            return _failed(error, state)
+            return _build_failure(error, state)
         except (RecursionError, MemoryError):
             return _too_large(state)
 
@@ -66,7 +66,7 @@ class PythonProgram:
         try:
             outputs = await self.function(effects, **self._arguments(inputs), run=state)
         except NodeError as error:
-            return _failed(error, state)
+            return _build_failure(error, state)
         except (RecursionError, MemoryError):
             return _too_large(state)
         return Outcome("success", outputs, None, PATH, tuple(state.unverifiable))
@@ -89,7 +89,7 @@ class PythonProgram:
         return words
 
 
-def _loaded(program: NodeProgram, generated: Generated, watch: PythonWatch | None) -> Callable[..., Any]:
+def _load(program: NodeProgram, generated: Generated, watch: PythonWatch | None) -> Callable[..., Any]:
     """Return the function of a generated tree."""
     code = compile(generated.tree, f"<vesper {program.node_id}>", "exec")
     module = ModuleType(f"vesper_{generated.function}_{next(_module_numbers)}")
@@ -109,13 +109,13 @@ def _invalid(message: str) -> NodeError:
     return NodeError("invalid_input", message, phase="input")
 
 
-def _failed(error: NodeError, state: NodeRun | None) -> Outcome:
+def _build_failure(error: NodeError, state: NodeRun | None) -> Outcome:
     failure = NodeFailure(error.code, error.message, error.phase, error.fields)
     return Outcome("error", {}, failure, PATH, tuple(state.unverifiable) if state is not None else ())
 
 
 def _too_large(state: NodeRun | None) -> Outcome:
-    return _failed(NodeError("resource_limit", "a value is nested too deeply or too large"), state)
+    return _build_failure(NodeError("resource_limit", "a value is nested too deeply or too large"), state)
 
 
 # ---------------------------------------------------------------- watched
@@ -125,15 +125,15 @@ PythonWatch = Callable[[str, dict[str, Any]], None]  # the name of a step, and t
 
 
 def watch_steps(tree: ast.Module, program: NodeProgram) -> None:
-    """Put a call before each step."""
+    """Insert a call of the watch before each step of generated code."""
     names = {" ".join(part.name.split()): part.name for part in parts(program) if isinstance(part, Step)}
     _Watcher(names).visit(tree)
     ast.fix_missing_locations(tree)
 
 
-def watched_lines(tree: ast.Module) -> dict[str, str]:
-    """Return the line of code that each step is: the one that asks for its act, else the first behind the call before
-    it. A step that is no line of its own, such as `parallel`, has none."""
+def find_step_lines(tree: ast.Module) -> dict[str, str]:
+    """Return the line of code of each step: the line that requests its effect, else the first line after the call of
+    the watch. A step without a line of its own, such as `parallel`, is left out."""
     lines: dict[str, str] = {}
     for block in (getattr(node, part, None) for node in ast.walk(tree) for part in ("body", "orelse", "finalbody")):
         statements = block if isinstance(block, list) else []

@@ -39,11 +39,13 @@ __all__ = [
     "StepRetry",
     "Unverifiable",
     "WrongAnswer",
-    "accepted",
     "answer",
     "as_error",
     "attempt",
-    "broken",
+    "coerce_input",
+    "coerce_output",
+    "coerce_output_if_present",
+    "contract_error",
     "error_facts",
     "error_fields",
     "error_object",
@@ -55,11 +57,9 @@ __all__ = [
     "matches",
     "present",
     "read_answer",
-    "remembered",
+    "recall_old",
     "snapshot",
     "without_absent",
-    "written",
-    "written_if_present",
 ]
 
 T = TypeVar("T")
@@ -93,7 +93,7 @@ class EffectFailure(NodeError):
         self.names = error_names(error, effect)
 
 
-def broken(code: str, text: str, phase: str) -> _BrokenContract:
+def contract_error(code: str, text: str, phase: str) -> _BrokenContract:
     """Return the error of a contract that does not hold."""
     return _BrokenContract(code, f"does not hold: {text}", phase=phase)
 
@@ -111,7 +111,7 @@ def answer(code: Any, fields: dict[str, Any], code_field: str = "") -> DeclaredE
     return DeclaredError(code, text, fields={code_field: code, **fields} if code_field else fields)
 
 
-def written(coerce: Coercer, value: Any, where: str) -> Any:
+def coerce_output(coerce: Coercer, value: Any, where: str) -> Any:
     """Return an output in its declared type."""
     try:
         return coerce(value, where)
@@ -131,9 +131,9 @@ def read_answer(coerce: Coercer, value: Any, step: str, kind: str) -> Any:
         raise arithmetic_error(error) from None
 
 
-def written_if_present(coerce: Coercer, value: Any, where: str) -> Any:
+def coerce_output_if_present(coerce: Coercer, value: Any, where: str) -> Any:
     """Return an optional output in its declared type; ABSENT where it has no value."""
-    return value if value is ABSENT else written(coerce, value, where)
+    return value if value is ABSENT else coerce_output(coerce, value, where)
 
 
 def without_absent(outputs: dict[str, Any]) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def holds(condition: Callable[[], bool]) -> bool:
         return False
 
 
-def accepted(coerce: Coercer, value: Any, where: str) -> Any:
+def coerce_input(coerce: Coercer, value: Any, where: str) -> Any:
     """Return an input in its declared type."""
     try:
         return coerce(value, where)
@@ -168,7 +168,7 @@ def incomplete(name: str) -> NodeError:
 
 
 def loop_limit(step: str, rounds: int) -> NodeError:
-    """Return the error of a loop that goes on for too long."""
+    """Return the error of a loop that has not ended after `max_iterations` rounds."""
     return NodeError("loop_limit", f"{step} goes on after {rounds} rounds")
 
 
@@ -185,23 +185,23 @@ def has_rows(response: Any) -> bool:
 def error_fields(error: NodeError, code_field: str) -> dict[str, Any]:
     """Return the error's fields as contracts see them."""
     named = {code_field: error.code} if code_field else {}
-    return {**named, "message": _declared_message(error), **error.fields}
+    return {**named, "message": _read_declared_message(error), **error.fields}
 
 
-def _declared_message(error: NodeError) -> str:
+def _read_declared_message(error: NodeError) -> str:
     """Return the message that the error declares; how Lyra words its own errors decides no contract."""
     return error.message if "message" in error.fields else ""
 
 
 def error_object(error: NodeError | None) -> dict[str, Any]:
-    """`error` as contracts see it."""
+    """Return `error` as contracts see it; None: no error occurred."""
     if error is None:
         return {"occurred": False, "code": None, "message": None, "logged": False}
-    return {"occurred": True, "code": error.code, "message": _declared_message(error), "logged": True}
+    return {"occurred": True, "code": error.code, "message": _read_declared_message(error), "logged": True}
 
 
 def error_facts(error: NodeError) -> dict[str, Any]:
-    """`error` as rules see it: of a failed act its kind and message, of Lyra's own errors the code."""
+    """Return `error` as rules see it: kind and message of a failed act, only the code of Lyra's own errors."""
     if isinstance(error, EffectFailure | WrongAnswer):
         return {**error_object(error), "code": error.kind, "message": error.message}
     return {**error_object(error), "message": ""}
@@ -212,7 +212,7 @@ def present(value: Any) -> Any:
     return None if value is ABSENT else value
 
 
-def remembered(value: Any) -> Any:
+def recall_old(value: Any) -> Any:
     """Return the value that an expression had before the first step; its error, where it had none."""
     if isinstance(value, NodeError):
         raise value
@@ -280,23 +280,24 @@ class NodeRun:
         self.tick(len(elements))
         return elements
 
-    def charged(self, function: Callable[..., T], *arguments: Any, **limits: int) -> T:
+    def call_metered(self, function: Callable[..., T], *arguments: Any, **limits: int) -> T:
         """Return the value of a function, after its arguments are counted as steps."""
         self.tick(size_of(arguments))
         return function(*arguments, **limits)
 
-    def unverified(self, text: str) -> bool:
+    def note_unverifiable(self, text: str) -> bool:
         """Note a contract that cannot be judged. It stops nothing, so this is true."""
         if text not in self.unverifiable:
             self.unverifiable.append(text)
         return True
 
     def holds(self, condition: Callable[[], bool], text: str) -> bool:
-        """Return whether a contract is true. One about what the context lacks is noted and stops nothing."""
+        """Return whether a contract is true. One about a value that the context lacks is noted as unverifiable and
+        counts as true."""
         try:
             return condition()
         except Unverifiable:
-            return self.unverified(text)
+            return self.note_unverifiable(text)
         except (NodeError, ArithmeticError):
             return False
 
@@ -405,7 +406,7 @@ class NodeRun:
 
     async def together(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
         """Run all of them; the first error in their order is raised when all have ended."""
-        results = await self._ended(coroutines)
+        results = await self._await_all(coroutines)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -414,7 +415,7 @@ class NodeRun:
     async def first_answer(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> dict[str, Any] | None:
         """Run all of them; when all have ended, the first in their order that has an answer or an error ends the
         node."""
-        for result in await self._ended(coroutines):
+        for result in await self._await_all(coroutines):
             if isinstance(result, BaseException):
                 raise result
             if result is not None:
@@ -422,7 +423,7 @@ class NodeRun:
                 return answer
         return None
 
-    async def _ended(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+    async def _await_all(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
         at_once = getattr(self._effects, "together", None)
         results: list[Any] = []
         if at_once is not None:
@@ -440,7 +441,7 @@ class NodeRun:
         """Register what takes a completed step back."""
         self._undo.append(compensation)
 
-    async def settled(self, problem: NodeError | ArithmeticError) -> NodeError:
+    async def resolve_error(self, problem: NodeError | ArithmeticError) -> NodeError:
         """Return the node's error; a broken invariant takes back what was done."""
         error = as_error(problem)
         if error.code == "invariant_failed":

@@ -16,9 +16,9 @@ from lyra.vesper.effects.request import retry_of
 from lyra.vesper.python.draft import Checks
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
 from lyra.vesper.python.folding import KnownFacts
-from lyra.vesper.python.kinds import assigned, fits, interval_of, is_decimal, is_word_of, names_in, output_type, parts
+from lyra.vesper.python.kinds import fits, get_writes, interval_of, is_decimal, is_word_of, names_in, output_type, parts
 from lyra.vesper.python.layout import SourceComment
-from lyra.vesper.python.syntax import ModuleParts, all_of, assign, attribute, call, if_, name, negated, raise_, store
+from lyra.vesper.python.syntax import ModuleParts, all_of, assign, attribute, call, if_, name, negate, raise_, store
 from lyra.vesper.values.types import ANY, INTEGER, Array, Nullable, RecordType, ValueType, describe
 
 
@@ -63,20 +63,20 @@ class StepWriter:
     def writer(self, sink: list[ast.stmt] | None, scope: PythonScope | None = None) -> ExpressionWriter:
         return ExpressionWriter(self.module, scope or self.scope, sink, in_loop=self._in_loop)
 
-    def done(self, writer: ExpressionWriter) -> None:
+    def note_needs(self, writer: ExpressionWriter) -> None:
         self.uses_run |= writer.uses_run
         self.may_raise |= writer.may_raise
 
     def value(self, node: ir.TypedExpression, sink: list[ast.stmt]) -> ast.expr:
         writer = self.writer(sink)
         value = writer.value(node)
-        self.done(writer)
+        self.note_needs(writer)
         return value
 
     def condition(self, node: ir.TypedExpression, sink: list[ast.stmt]) -> ast.expr:
         writer = self.writer(sink)
         value = writer.condition(node)
-        self.done(writer)
+        self.note_needs(writer)
         return value
 
     def run_method(self, method: str, *arguments: ast.expr, **keywords: ast.expr) -> ast.Call:
@@ -143,9 +143,9 @@ class StepWriter:
         self.uses_run |= self.checks.uses_run
         self.may_raise = True
         if step.failure is not None:
-            return [*statements, if_(negated(test), self.failure(step.failure))]
+            return [*statements, if_(negate(test), self.failure(step.failure))]
         arguments = ast.Constant("validation_failed"), ast.Constant(f"{step.name} failed")
-        return [*statements, if_(negated(test), [raise_(call(self.module.runtime("NodeError"), *arguments))])]
+        return [*statements, if_(negate(test), [raise_(call(self.module.runtime("NodeError"), *arguments))])]
 
     def failure(
         self, value: ir.ErrorAnswer, scope: PythonScope | None = None, *, plainly: bool = False
@@ -163,12 +163,12 @@ class StepWriter:
             output = declared.get(field)
             is_typed = output is not None
             fields.append(
-                self.coerced(expression, kind, Nullable(output.type), field) if is_typed and output else expression
+                self.coerce(expression, kind, Nullable(output.type), field) if is_typed and output else expression
             )
         arguments: list[ast.expr] = [code, ast.Dict(keys, fields)]
         if code_field(self.program):
             arguments.append(ast.Constant(code_field(self.program)))
-        self.done(writer)
+        self.note_needs(writer)
         self.may_raise = True
         return [*statements, raise_(call(self.module.runtime("answer"), *arguments), plainly=plainly)]
 
@@ -178,12 +178,12 @@ class StepWriter:
         self._remember(step)
         return (
             [*statements, *self.store(step.target, value)]
-            if not self._renamed(statements, value, step.target)
+            if not self._assign_directly(statements, value, step.target)
             else statements
         )
 
-    def _renamed(self, statements: list[ast.stmt], value: ast.expr, target: str) -> bool:
-        """Let a checked result stand in the target itself instead of in a helper variable."""
+    def _assign_directly(self, statements: list[ast.stmt], value: ast.expr, target: str) -> bool:
+        """Assign a checked result to the target itself instead of a helper variable; return whether that was done."""
         python = self.scope.python[target]
         if self.program.rules:
             return False  # a rule must not see a result that does not fit
@@ -230,8 +230,8 @@ class StepWriter:
         statements: list[ast.stmt] = []
         writer = self.writer(statements)
         elements = writer.elements(step, step.collection)
-        scope, python = writer.bound(step.variable, step.collection)
-        self.done(writer)
+        scope, python = writer.bind_element(step.variable, step.collection)
+        self.note_needs(writer)
         body = self.inside(scope, step.steps, in_loop=True) or [ast.Pass()]
         return [*statements, ast.For(store(python), elements, body, [], None)]
 
@@ -253,7 +253,7 @@ class StepWriter:
         self.may_raise = True
         loop = ast.While(test, body, [])
         if before:
-            leave = if_(negated(test), [ast.Break()])
+            leave = if_(negate(test), [ast.Break()])
             loop = ast.While(ast.Constant(True), [*before, leave, *body], [])
         return [assign(rounds, ast.Constant(0)), loop]
 
@@ -277,7 +277,7 @@ class StepWriter:
         writer = self.writer(statements)
         values = dict(zip((field for field, _ in fields), writer.operands(*(node for _, node in fields)), strict=True))
         kinds = {field: writer.kind(node) for field, node in fields}
-        self.done(writer)
+        self.note_needs(writer)
         missing = [output for output in self.program.success if output.required and output.name not in values]
         declared = set() if missing else {output.name for output in self.program.success}
         if not values.keys() <= declared:
@@ -293,7 +293,7 @@ class StepWriter:
             if _is_settled(value):
                 continue
             if field in declared:
-                variable = self.module.names.own(field)
+                variable = self.module.names.name_value(field)
                 statements.append(assign(variable, value))
                 values[field] = name(variable)
             else:
@@ -306,11 +306,11 @@ class StepWriter:
         if any(not fits(kinds[output.name], output_type(output)) for output in declared):
             for field, value in values.items():
                 if not _is_settled(value):
-                    variable = self.module.names.own(field)
+                    variable = self.module.names.name_value(field)
                     statements.append(assign(variable, value))
                     values[field] = name(variable)
         return [
-            (output, self.coerced(values[output.name], kinds[output.name], output_type(output), output.name))
+            (output, self.coerce(values[output.name], kinds[output.name], output_type(output), output.name))
             for output in declared
         ]
 
@@ -343,12 +343,12 @@ class StepWriter:
         everything = ast.Dict(keys, [value for _, value in values])
         return call(self.module.runtime("without_absent"), everything) if self.conditional else everything
 
-    def coerced(self, value: ast.expr, kind: ValueType, declared: ValueType, where: str) -> ast.expr:
+    def coerce(self, value: ast.expr, kind: ValueType, declared: ValueType, where: str) -> ast.expr:
         """Return the value in its declared type; nothing is done to one that surely has it."""
         if where in self.conditional:
             self.may_raise = True
             coercer = self.module.coercer(declared, is_output=True)
-            return call(self.module.runtime("written_if_present"), coercer, value, ast.Constant(where))
+            return call(self.module.runtime("coerce_output_if_present"), coercer, value, ast.Constant(where))
         if fits(kind, declared) or (isinstance(value, ast.Constant) and is_word_of(value.value, declared)):
             if not is_decimal(kind):
                 return value
@@ -356,7 +356,7 @@ class StepWriter:
             return call(attribute(self.module.runtime("EXACT"), "plus"), value)
         self.may_raise = True
         coercer = self.module.coercer(declared, is_output=True)
-        return call(self.module.runtime("written"), coercer, value, ast.Constant(where))
+        return call(self.module.runtime("coerce_output"), coercer, value, ast.Constant(where))
 
     # ------------------------------------------------------------ steps at once
     def _parallel(self, step: ir.ParallelStep) -> list[ast.stmt]:
@@ -370,7 +370,7 @@ class StepWriter:
         for inner in step.steps:
             function = self.module.names.fresh(f"do_{inner.name}")
             body = self.step(inner)
-            written = [self.scope.python[variable] for variable in assigned((inner,))]
+            written = [self.scope.python[variable] for variable in get_writes((inner,))]
             shared: list[ast.stmt] = [ast.Nonlocal(sorted(written))] if written else []
             result: ast.expr = ast.Constant(None)
             if any(isinstance(part, ir.ReturnStep) for part in parts(inner)):
@@ -390,7 +390,7 @@ class StepWriter:
     def _effect(self, step: ir.EffectStep) -> list[ast.stmt]:
         usual = "query_result" if step.kind == "db.query" else "response"
         is_used = usual in names_in((step.extract, step.found, step.empty)) or bool(step.found or step.empty)
-        python = self.scope.python[step.output] if step.output else self.module.names.own(usual)
+        python = self.scope.python[step.output] if step.output else self.module.names.name_value(usual)
         statements: list[ast.stmt] = []
         payload = self.value(step.request, statements)
         arguments = [ast.Constant(step.name), ast.Constant(step.kind), ast.Constant(step.capability), payload]
@@ -410,7 +410,7 @@ class StepWriter:
         for variable, node in step.extract:
             writer = self.writer(statements, scope)
             statements += self.store(variable, writer.value(node))
-            self.done(writer)
+            self.note_needs(writer)
         statements += self._register(step)
         if self._answering(step.rules):
             statements = self.with_rules(statements, step.rules)
@@ -427,7 +427,7 @@ class StepWriter:
         statements: list[ast.stmt] = []
         payload = self.value(step.request, statements)
         has_return = any(isinstance(part, ir.ReturnStep) and part.error is None for part in parts(step.steps))
-        written = [self.scope.python[variable] for variable in sorted(assigned(step.steps))]
+        written = [self.scope.python[variable] for variable in sorted(get_writes(step.steps))]
         function = self.module.names.fresh(f"do_{step.name}")
         kept = self._ending
 
@@ -486,7 +486,7 @@ class StepWriter:
         statements: list[ast.stmt] = []
         writer = self.writer(statements)
         entity, source, target = writer.operands(step.entity, step.source, step.target)
-        self.done(writer)
+        self.note_needs(writer)
         machine = next((machine for machine in self.program.machines if machine.name == step.machine), None)
         moves = () if machine is None else machine.moves
         pair = _read_words(source, target)
@@ -502,7 +502,7 @@ class StepWriter:
             statements.append(if_(ast.Compare(edge, [ast.NotIn()], [ast.List(edges, ast.Load())]), [refuse]))
         if step.checks:
             test = self.checks.all_true(step.checks, self.scope, statements, in_loop=self._in_loop)
-            statements.append(if_(negated(test), [refuse]))
+            statements.append(if_(negate(test), [refuse]))
         for here, there, check in moves if move is None else [other for other in moves if other[:2] == pair]:
             if check is not None:
                 is_refused: ast.expr = ast.UnaryOp(ast.Not(), self.writer(None).condition(check.expression))
@@ -529,14 +529,14 @@ class StepWriter:
         """Return checks of the node's invariants after an act. One about a variable without a value says nothing."""
         statements: list[ast.stmt] = []
         fields = {output.name for output in (*self.program.success, *self.program.error)}
-        later = {"success", "error", *(fields - set(assigned(self.program.steps)))}
+        later = {"success", "error", *(fields - set(get_writes(self.program.steps)))}
         for contract in () if self._in_compensation else self.program.invariants:
             if contract.expression is None:
                 continue  # noted before the first step
             names = names_in(contract.expression)
             if names & (later - {item.name for item in self.program.inputs}):
                 continue  # it is about the answer
-            broken = [self.checks.broken("invariant_failed", contract.text, "invariant")]
+            broken = [self.checks.raise_contract_error("invariant_failed", contract.text, "invariant")]
             waiting = sorted(names & self.flow.absent)
             scope = PythonScope(self.flow.python, self.flow.kinds)
             check = self.checks.contract(contract, scope, broken, in_loop=self._in_loop)
@@ -564,7 +564,7 @@ class StepWriter:
         problem, error = self.module.names.fresh("problem"), self.module.names.fresh("error")
         known: ast.expr = call(self.module.runtime("as_error"), name(problem))
         if is_node and may_act:
-            known = ast.Await(self.run_method("settled", name(problem)))
+            known = ast.Await(self.run_method("resolve_error", name(problem)))
         handler: list[ast.stmt] = [assign(error, known)]
         for rule in self._answering(rules):
             test = call(self.module.runtime("matches"), name(error), ast.Constant(rule.error))
@@ -616,7 +616,7 @@ class StepWriter:
         """Return a function for the steps of a rule that runs now. It reads and assigns the variables of the flow."""
         function = self.module.names.fresh("take_back")
         body = self._write_compensation(scope, steps)
-        written = sorted(scope.python[variable] for variable in assigned(steps))
+        written = sorted(scope.python[variable] for variable in get_writes(steps))
         current: list[ast.stmt] = [ast.Nonlocal(written)] if written else []
         is_async = not self.program.pure
         return function, new_function(function, [], [*current, *body], ast.Constant(None), is_async=is_async)
@@ -628,8 +628,8 @@ class StepWriter:
         used = names_in((steps, self.program.machines))
         parameters: list[tuple[str, ast.expr, ast.expr | None]] = []
         first: list[ast.stmt] = []
-        for variable in sorted((used | set(assigned(steps))) & scope.python.keys()):
-            python = inner.python[variable] = self.module.names.own(variable)
+        for variable in sorted((used | set(get_writes(steps))) & scope.python.keys()):
+            python = inner.python[variable] = self.module.names.name_value(variable)
             if variable in used:
                 parameters.append((python, self.module.any(), name(scope.python[variable])))
             else:

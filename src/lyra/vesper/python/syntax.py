@@ -85,7 +85,7 @@ _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }
 
 
-def negated(test: ast.expr) -> ast.expr:
+def negate(test: ast.expr) -> ast.expr:
     """Return the opposite of a condition. Values that have an order have a total one, so `<` turns into `>=`."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return test.operand
@@ -94,7 +94,7 @@ def negated(test: ast.expr) -> ast.expr:
     if isinstance(test, ast.Constant) and isinstance(test.value, bool):
         return ast.Constant(not test.value)
     if isinstance(test, ast.BoolOp) and all(isinstance(value, ast.Compare | ast.UnaryOp) for value in test.values):
-        return ast.BoolOp(ast.Or() if isinstance(test.op, ast.And) else ast.And(), [negated(v) for v in test.values])
+        return ast.BoolOp(ast.Or() if isinstance(test.op, ast.And) else ast.And(), [negate(v) for v in test.values])
     return ast.UnaryOp(ast.Not(), test)
 
 
@@ -116,10 +116,10 @@ class ModuleParts:
 
     def runtime(self, text: str) -> ast.Name:
         """Return a name of the runtime module, with an underscore where a value of the node has that name."""
-        self.imported("lyra.vesper.python.runtime", text)
+        self.import_name("lyra.vesper.python.runtime", text)
         return name(self.aliases.get(text, text))
 
-    def imported(self, module: str, text: str) -> ast.Name:
+    def import_name(self, module: str, text: str) -> ast.Name:
         self.imports.setdefault(module, set()).add(text)
         return name(text)
 
@@ -129,7 +129,7 @@ class ModuleParts:
         if key not in self._constant_names:
             chosen = self.names.private(hint.upper())
             self._constant_names[key] = chosen
-            self.constants.append(ast.AnnAssign(store(chosen), self.imported("typing", "Final"), value, 1))
+            self.constants.append(ast.AnnAssign(store(chosen), self.import_name("typing", "Final"), value, 1))
         return name(self._constant_names[key])
 
     def literal(self, value: Any) -> ast.expr:
@@ -143,9 +143,9 @@ class ModuleParts:
                 hint = "decimal_" + re.sub(r"\W", "_", str(value).replace("-", "minus_"))
                 is_whole = re.fullmatch(r"-?(0|[1-9][0-9]{0,17})", str(value)) and str(value) != "-0"
                 number = self.literal(int(value)) if is_whole else ast.Constant(str(value))
-                return self.constant(hint, call(self.imported("decimal", "Decimal"), number))
+                return self.constant(hint, call(self.import_name("decimal", "Decimal"), number))
             case datetime():
-                parse = attribute(self.imported("datetime", "datetime"), "fromisoformat")
+                parse = attribute(self.import_name("datetime", "datetime"), "fromisoformat")
                 return self.constant("time", call(parse, ast.Constant(value.isoformat())))
             case list():
                 return ast.List([self.literal(element) for element in value], ast.Load())
@@ -173,7 +173,7 @@ class ModuleParts:
         plain = {STRING: "str", INTEGER: "int", BOOLEAN: "bool", BYTES: "bytes"}
         match kind:
             case DecimalType():
-                return self.imported("decimal", "Decimal")
+                return self.import_name("decimal", "Decimal")
             case EnumType():
                 return name("str")
             case Array():
@@ -185,7 +185,7 @@ class ModuleParts:
             case DataRecord():
                 return name(kind.python)
             case Scalar(kind="number"):
-                return ast.BinOp(self.imported("decimal", "Decimal"), ast.BitOr(), name("int"))
+                return ast.BinOp(self.import_name("decimal", "Decimal"), ast.BitOr(), name("int"))
             case RecordType():
                 return self._generic("dict", name("str"), self.any())
             case Nullable():
@@ -193,9 +193,9 @@ class ModuleParts:
                 is_any = isinstance(inner, ast.Name) and inner.id == "Any"
                 return inner if is_any else ast.BinOp(inner, ast.BitOr(), ast.Constant(None))
         if kind == DURATION:
-            return self.imported("decimal", "Decimal")
+            return self.import_name("decimal", "Decimal")
         if kind == TIMESTAMP:
-            return self.imported("datetime", "datetime")
+            return self.import_name("datetime", "datetime")
         return name(plain[kind]) if kind in plain else self.any()
 
     def dataclass(self, kind: RecordType) -> str:
@@ -204,7 +204,7 @@ class ModuleParts:
             words = re.split(r"[^A-Za-z0-9]+", kind.name)
             chosen = self.names.fresh("".join(word[:1].upper() + word[1:] for word in words))
             keywords = [ast.keyword(word, ast.Constant(True)) for word in ("frozen", "slots")]
-            decorator = ast.Call(self.imported("dataclasses", "dataclass"), [], keywords)
+            decorator = ast.Call(self.import_name("dataclasses", "dataclass"), [], keywords)
             fields: list[ast.stmt] = [ast.Expr(ast.Constant(f"A record {kind.name}."))]
             for field in kind.fields:
                 is_sure = field.required or isinstance(field.type, Nullable) or isinstance(field.default, _GIVEN)
@@ -214,7 +214,7 @@ class ModuleParts:
         return self.classes[kind].name
 
     def any(self) -> ast.Name:
-        return self.imported("typing", "Any")
+        return self.import_name("typing", "Any")
 
     def dict_type(self) -> ast.expr:
         return self._generic("dict", name("str"), self.any())
@@ -240,7 +240,7 @@ class ModuleParts:
             case DecimalType(scale=None):
                 return self.runtime(f"{prefix}_decimal")
             case DecimalType():
-                maker = self.runtime("exact_scaled" if is_output else "scaled")
+                maker = self.runtime("exact_decimal_of" if is_output else "decimal_of")
                 return self._coercer_constant("scaled", call(maker, ast.Constant(kind.scale)))
             case EnumType():
                 return self._coercer_constant("enum", call(self.runtime("enum_of"), *map(ast.Constant, kind.values)))
@@ -319,16 +319,16 @@ class Names:
         self.bases: dict[str, str] = {}  # of names with a number or an underscore: the name without it
         self._helpers = set(RUNTIME_NAMES)  # a helper variable may not be called like one; a value of the node may
 
-    def own(self, text: str) -> str:
+    def name_value(self, text: str) -> str:
         """Return the Python name of a value of the node."""
         base = _identifier(text)
-        return self._chosen(base.lower() if keyword.iskeyword(base) else base, self._taken)
+        return self._choose(base.lower() if keyword.iskeyword(base) else base, self._taken)
 
     def fresh(self, hint: str) -> str:
         """Return a name like the hint that is not used yet."""
-        return self._chosen(_identifier(hint), self._taken | self._helpers)
+        return self._choose(_identifier(hint), self._taken | self._helpers)
 
-    def _chosen(self, base: str, taken: set[str]) -> str:
+    def _choose(self, base: str, taken: set[str]) -> str:
         name, number = base, 1
         while name in taken:
             name = f"{base}_" if number == 1 else f"{base}_{number}"

@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from lyra.vesper.python.layout import SourceComment
-from lyra.vesper.python.syntax import negated
+from lyra.vesper.python.syntax import negate
 
 _ROUNDS_MAX: Final = 8  # a variable that is gone may have been the only reader of another
 
@@ -55,12 +55,12 @@ class _Dropper(ast.NodeTransformer):
         self.has_changed = False
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt | None:
-        return self._replaced(node, node.targets[0], node.value)
+        return self._replace_assignment(node, node.targets[0], node.value)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt | None:
-        return node if node.value is None else self._replaced(node, node.target, node.value)
+        return node if node.value is None else self._replace_assignment(node, node.target, node.value)
 
-    def _replaced(self, node: ast.stmt, target: ast.expr, value: ast.expr) -> ast.stmt | None:
+    def _replace_assignment(self, node: ast.stmt, target: ast.expr, value: ast.expr) -> ast.stmt | None:
         if not isinstance(target, ast.Name) or target.id in self.names_read or target.id == "_":
             return node
         self.has_changed = True
@@ -130,13 +130,13 @@ class _Tidier(ast.NodeTransformer):
         comments, rest = _split_comments(node.body)
         match rest:
             case [ast.If(orelse=[]) as inner] if not node.orelse:
-                node.test = ast.BoolOp(ast.And(), [*_joined(node.test), *_joined(inner.test)])
+                node.test = ast.BoolOp(ast.And(), [*_split_conjunction(node.test), *_split_conjunction(inner.test)])
                 node.body = [*comments, *inner.body]
         return _choice(node) or node
 
 
 def _without_needless_else(block: list[ast.stmt]) -> list[ast.stmt]:
-    """Return the statements; what stands in the `else` of an `if` that returns or raises stands after it."""
+    """Return the statements; the `else` block of an `if` that returns or raises is moved after it."""
     statements: list[ast.stmt] = []
     for node in block:
         statements.append(node)
@@ -169,7 +169,7 @@ def _shorten_test(test: ast.expr) -> ast.expr:
             if isinstance(operator, ast.Gt | ast.NotEq):
                 return collection
             if isinstance(operator, ast.LtE | ast.Eq):
-                return negated(collection)
+                return negate(collection)
     return test
 
 
@@ -202,7 +202,7 @@ def _chain(first: ast.expr, second: ast.expr) -> ast.expr | None:
     return None
 
 
-def _joined(test: ast.expr) -> list[ast.expr]:
+def _split_conjunction(test: ast.expr) -> list[ast.expr]:
     return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
 
 

@@ -57,7 +57,7 @@ def _utc(local: datetime) -> datetime:
 
 
 def seconds_in(count: Any, factor: int) -> Any:
-    """Return a duration of so many units of so many seconds."""
+    """Return a duration in seconds: a number of units times the seconds of one."""
     if not numbers.is_number(count):
         raise NodeError("type_error", f"a duration takes a number, not {kind_of(count)}")
     return numbers.multiply(count, factor)

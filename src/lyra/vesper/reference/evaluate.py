@@ -19,11 +19,11 @@ from lyra.vesper.reference.values import (
     is_number,
     kind,
     less,
-    negated,
+    negate,
     parts,
     read,
-    rounded,
-    sorted_set,
+    round_fraction,
+    sort_set,
     text,
     type_error,
 )
@@ -82,7 +82,7 @@ def is_true(expression: ir.TypedExpression, variables: Variables, budget: StepMe
 def elements_of(part: Any, collection: Any, budget: StepMeter) -> list[Any]:
     """Return the elements that a part goes over, paid for."""
     if isinstance(collection, frozenset):
-        collection = sorted_set(collection)
+        collection = sort_set(collection)
     if not isinstance(collection, list):
         raise type_error("not a collection")
     budget.charge(part, len(collection))
@@ -114,14 +114,14 @@ def evaluate(expression: ir.TypedExpression, variables: Variables, budget: StepM
         case ir.Length():
             return length(value_of(expression.target))
         case ir.Negate():
-            return negated(value_of(expression.operand))
+            return negate(value_of(expression.operand))
         case ir.Not():
             return not is_true(expression.operand, variables, budget)
         case ir.Arithmetic():
             result = arithmetic(expression.operator, value_of(expression.left), value_of(expression.right))
             return _short(result, budget) if isinstance(result, str) else result
         case ir.Rounded():
-            return _rounded(expression, variables, budget)
+            return _evaluate_rounding(expression, variables, budget)
         case ir.Compare():
             return _compare(expression.operator, value_of(expression.left), value_of(expression.right))
         case ir.Membership():
@@ -230,7 +230,7 @@ def _item(target: Any, index: Any) -> Any:
     raise type_error("no such element")
 
 
-def _rounded(expression: ir.Rounded, variables: Variables, budget: StepMeter) -> Any:
+def _evaluate_rounding(expression: ir.Rounded, variables: Variables, budget: StepMeter) -> Any:
     operand = expression.operand
     if isinstance(operand, ir.Arithmetic) and operand.operator == "/":
         left, right = evaluate(operand.left, variables, budget), evaluate(operand.right, variables, budget)
@@ -238,7 +238,7 @@ def _rounded(expression: ir.Rounded, variables: Variables, budget: StepMeter) ->
             raise type_error("/ needs numbers")
         if right == 0:
             raise NodeError("division_by_zero", "division by zero")
-        return rounded(parts(left)[0] / parts(right)[0], expression.scale, expression.rounding)
+        return round_fraction(parts(left)[0] / parts(right)[0], expression.scale, expression.rounding)
     return round_to(evaluate(operand, variables, budget), expression.scale, expression.rounding)
 
 

@@ -15,19 +15,21 @@ from lyra.vesper import ir
 from lyra.vesper.expressions.functions import CHARS_A_STEP, FUNCTIONS, ROUNDINGS
 from lyra.vesper.reference.times import call_on_time
 from lyra.vesper.reference.values import (
+    SCALE_MAX,
+    decimal_of,
     equal,
     integer,
     is_number,
     key_text,
     kind,
     less,
-    negated,
+    negate,
     parts,
-    rounded,
-    sorted_set,
+    round_fraction,
+    sort_set,
     type_error,
 )
-from lyra.vesper.values.limits import ELEMENT_BYTES, PATTERN_STEPS_MAX, TEXT_MAX
+from lyra.vesper.values.limits import DECIMAL_DIGITS_MAX, ELEMENT_BYTES, PATTERN_STEPS_MAX, TEXT_MAX
 from lyra.vesper.values.outcome import Execution, NodeError
 from lyra.vesper.values.patterns import compile_pattern
 
@@ -122,7 +124,7 @@ def _count(value: Any) -> int:
 
 def _list(value: Any) -> list[Any]:
     if isinstance(value, frozenset):
-        return sorted_set(value)
+        return sort_set(value)
     if not isinstance(value, list):
         raise type_error("a list is needed")
     return value
@@ -140,7 +142,7 @@ def _map(value: Any) -> dict[str, Any]:
 def _on_numbers(function: str, values: list[Any]) -> Any:
     match function, values:
         case "abs", [value]:
-            return negated(value) if _number(value) < 0 else value
+            return negate(value) if _number(value) < 0 else value
         case "floor", [value]:
             return integer(_number(value).__floor__())
         case "ceil", [value]:
@@ -172,7 +174,7 @@ def round_to(value: Any, digits: Any, mode: Any) -> Any:
     """Return a number with so many digits after the point."""
     if mode not in ROUNDINGS:
         raise type_error("no such mode")
-    return rounded(_number(value), _count(digits), mode)
+    return round_fraction(_number(value), _count(digits), mode)
 
 
 # ---------------------------------------------------------------- texts
@@ -187,7 +189,7 @@ def _on_texts(function: str, values: list[Any]) -> Any:
         texts, separator = [_text(item) for item in _list(values[0])], _text(values[1])
         return "".join(texts[:1] + [separator + item for item in texts[1:]])
     if function in ("pad_left", "pad_right"):
-        return _padded(function, *values)
+        return _pad(function, *values)
     texts = [_text(value) for value in values]
     subject = texts[0]
     match function, texts[1:]:
@@ -207,6 +209,8 @@ def _on_texts(function: str, values: list[Any]) -> Any:
             return new.join(_split(subject, old))
         case "split", [separator]:
             return _split(subject, separator)
+        case (("parse_integer" | "parse_decimal"), _):
+            return _parse_number(subject, is_whole=function == "parse_integer")
     raise AssertionError(function)
 
 
@@ -238,12 +242,28 @@ def _split(subject: str, separator: str) -> list[str]:
     return [*pieces, subject[begin:]]
 
 
-def _padded(function: str, subject: Any, width: Any, fill: Any = " ") -> str:
+def _pad(function: str, subject: Any, width: Any, fill: Any = " ") -> str:
     missing = _count(width) - len(_text(subject))
     if len(_text(fill)) != 1:
         raise type_error("one character is needed")
     filling = "".join(fill for _ in range(missing))
     return filling + str(subject) if function == "pad_left" else str(subject) + filling
+
+
+def _parse_number(subject: str, *, is_whole: bool) -> int | Decimal:
+    """Return the number that a text writes: a sign or none, digits, and, unless it is whole, a point and digits."""
+    before, *after = subject[subject[:1] in ("+", "-") :].split(".")
+    pieces = [before, *after]
+    if len(after) > (not is_whole) or not all(piece and set(piece) <= set("0123456789") for piece in pieces):
+        raise NodeError("not_a_number", "a number is needed")
+    shown, scale = "".join(pieces).lstrip("0"), len("".join(after))
+    zeros = scale if not shown else min(scale, len(shown) - len(shown.rstrip("0")))
+    spare = min(zeros, max(0, len(shown) - DECIMAL_DIGITS_MAX, scale - SCALE_MAX))  # zeros that find no place
+    shown, scale = shown[: len(shown) - spare], scale - spare
+    if len(shown.rstrip("0")) > DECIMAL_DIGITS_MAX or len(shown) > 2 * DECIMAL_DIGITS_MAX + scale:
+        raise NodeError("overflow", "too many digits")
+    value = Fraction(Decimal(shown or "0")) / 10**scale * (-1 if subject[:1] == "-" else 1)
+    return integer(int(value)) if is_whole else decimal_of(value, scale)
 
 
 def _matches(subject: str, pattern: str) -> bool:
@@ -266,7 +286,7 @@ def _on_collections(function: str, values: list[Any]) -> Any:
         case "concat", lists:
             return [item for items in [_list(elements) for elements in lists] for item in items]
         case "sort", [items, *by]:
-            return _sorted(_list(items), by[0] if by else None)
+            return _sort(_list(items), by[0] if by else None)
         case "reverse", [items]:
             return [item for _, item in sorted(enumerate(_list(items)), key=lambda pair: -pair[0])]
         case "distinct", [items]:
@@ -296,7 +316,7 @@ def _on_collections(function: str, values: list[Any]) -> Any:
     raise AssertionError(function)
 
 
-def _sorted(items: list[Any], by: Any) -> list[Any]:
+def _sort(items: list[Any], by: Any) -> list[Any]:
     """Return the items in order, by insertion: each one goes behind those that are not greater."""
     keys = [item if by is None else _field(item, _text(by)) for item in items]
     if by is not None:

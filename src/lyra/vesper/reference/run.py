@@ -28,7 +28,7 @@ from lyra.vesper.effects.request import (
     transact,
 )
 from lyra.vesper.reference.evaluate import StepMeter, Unjudged, elements_of, evaluate, is_true
-from lyra.vesper.reference.values import computed, read, text, type_error
+from lyra.vesper.reference.values import coerce_computed, read, text, type_error
 from lyra.vesper.values.outcome import NOT_CONFIGURED, Execution, NodeError, NodeFailure, Outcome, WrongAnswer
 from lyra.vesper.values.types import ANY, Nullable, describe
 
@@ -103,7 +103,7 @@ class ReferenceWalk:
     @cached_property
     def assigned(self) -> set[str]:
         """All variables that any step of the program may write."""
-        return list_assigned(self.program)
+        return get_writes(self.program)
 
     # ------------------------------------------------------------ the order of an execution
 
@@ -190,7 +190,7 @@ class ReferenceWalk:
         for contract in self.program.preconditions:
             if self.is_broken(contract, {**self.ambient, **self.inputs}):
                 return NodeError("precondition_failed", contract.text, phase="precondition")
-        return self.broken_invariant(self.fields_known())
+        return self.find_broken_invariant(self.fields_known())
 
     def holds(self, expression: ir.TypedExpression, variables: dict[str, Any]) -> bool:
         """Return whether a contract is true; an error in it is a failure of it."""
@@ -215,12 +215,12 @@ class ReferenceWalk:
     # ------------------------------------------------------------ contracts at the end
 
     def fields_known(self) -> dict[str, Any]:
-        """Return what an invariant may see during the flow: inputs and variables. The answer itself has no value
+        """Return the values that an invariant can use during the flow: inputs and variables. The answer has no value
         yet."""
         known = {name: value for name, value in self.variables.items() if name not in ("success", "error")}
         return {**self.ambient, **self.inputs, **known}
 
-    def broken_invariant(self, variables: dict[str, Any]) -> NodeError | None:
+    def find_broken_invariant(self, variables: dict[str, Any]) -> NodeError | None:
         for contract in self.program.invariants:
             if contract.expression is not None and self.is_early(contract.expression, variables):
                 continue
@@ -263,7 +263,7 @@ class ReferenceWalk:
         answer_fields = (success_fields | error_fields) - set(self.inputs) | {"success", "error"}
         answer_fields |= set(outputs if failure is None else values)
         own = {name: value for name, value in self.variables.items() if name not in answer_fields}
-        broken = self.broken_invariant({**known, **own})
+        broken = self.find_broken_invariant({**known, **own})
         if broken is not None:
             await self.compensate(())
             raise _Answered(_failure(broken))
@@ -299,7 +299,7 @@ class ReferenceWalk:
             if output.required and output.name not in values:
                 raise NodeError("incomplete_output", output.name)
         return {
-            output.name: computed(output.type if output.required else Nullable(output.type), values[output.name])
+            output.name: coerce_computed(output.type if output.required else Nullable(output.type), values[output.name])
             for output in self.program.success
             if output.name in values
         }
@@ -320,7 +320,7 @@ class ReferenceWalk:
             raise type_error("an error code is a text")
         values = {name: self.value(field, local) for name, field in value.fields}
         types = {output.name: output.type for output in self.program.error}
-        fields = {name: computed(Nullable(types.get(name, ANY)), field) for name, field in values.items()}
+        fields = {name: coerce_computed(Nullable(types.get(name, ANY)), field) for name, field in values.items()}
         if _code_field(self.program):
             fields.setdefault(_code_field(self.program), code)
         return _Answered(NodeFailure(code, text(values.get("message")), "flow", fields))
@@ -520,7 +520,7 @@ class ReferenceWalk:
         if self.is_compensating:  # a broken invariant does not stop what takes its cause back
             return
         with self.in_rounds(is_in_loop=False):
-            broken = self.broken_invariant(self.fields_known())
+            broken = self.find_broken_invariant(self.fields_known())
         if broken is not None:
             raise broken
 
@@ -575,7 +575,7 @@ def names_in(expression: ir.TypedExpression) -> set[str]:
     return {part.name for part in _parts(expression) if isinstance(part, ir.NodeVariable)}
 
 
-def list_assigned(program: ir.NodeProgram) -> set[str]:
+def get_writes(program: ir.NodeProgram) -> set[str]:
     """Return all variables that any step of a program may write."""
     names = set()
     for part in _parts((program.steps, program.rules)):

@@ -47,7 +47,7 @@ def call_on_time(function: str, values: list[Any]) -> Any:
     if function == "format_timestamp":
         pieces = _pieces(argument, is_read=False)
         local = _local(time, zone)
-        return "".join(_shown(piece, local, zone, time) for piece in pieces)
+        return "".join(_format_piece(piece, local, zone, time) for piece in pieces)
     if function == "start_of":
         return _start(time, argument, zone)
     if not isinstance(argument, int) or isinstance(argument, bool):
@@ -237,7 +237,7 @@ _NAMES = {
 }
 
 
-def _shown(piece: str, local: int, zone: ZoneInfo, time: datetime) -> str:
+def _format_piece(piece: str, local: int, zone: ZoneInfo, time: datetime) -> str:
     fields = _fields(local)
     if piece in _NAMES:
         return f"{fields[_NAMES[piece]]:0{_WIDTHS[piece]}d}"
@@ -269,11 +269,11 @@ def _parse(text: Any, form: Any, zone_name: Any = "UTC") -> datetime | None:
             return None
         taken[piece] = part
         text = text[len(part) :]
-    return None if text else _named(taken, zone)
+    return None if text else _build_time(taken, zone)
 
 
 def _front(piece: str, text: str) -> str | None:
-    """Return what stands for a piece of the format at the front of a text."""
+    """Return the front of a text that matches a piece of the format."""
     if piece in _WIDTHS:
         part = text[: _WIDTHS[piece]]
         return part if len(part) == _WIDTHS[piece] and set(part) <= set("0123456789") else None
@@ -287,7 +287,7 @@ def _front(piece: str, text: str) -> str | None:
     return plain if text[:1] == plain else None
 
 
-def _named(taken: dict[str, str], zone: ZoneInfo) -> datetime | None:
+def _build_time(taken: dict[str, str], zone: ZoneInfo) -> datetime | None:
     numbers = {piece: int(part) for piece, part in taken.items() if piece in _WIDTHS}
     year, month, day = numbers.get("%Y", 1970), numbers.get("%m", 1), numbers.get("%d", 1)
     for piece, length in (("%b", 3), ("%B", 9)):

@@ -77,7 +77,7 @@ def less(left: Any, right: Any) -> bool:
     return bool(left < right)
 
 
-def sorted_set(values: frozenset[Any]) -> list[Any]:
+def sort_set(values: frozenset[Any]) -> list[Any]:
     kinds = ["null", "boolean", "number", "string", "bytes", "timestamp"]
     return sorted(values, key=lambda value: (kinds.index(kind(value)), 0 if value is None else value))
 
@@ -307,11 +307,11 @@ def _read_any(value: Any, depth: int) -> Any:
 # ---------------------------------------------------------------- values of the node
 
 
-def computed(declared: ValueType, value: Any) -> Any:
+def coerce_computed(declared: ValueType, value: Any) -> Any:
     """Return a value that the node computed as one of the type; a type error where it is none."""
     match declared:
         case Nullable():
-            return None if value is None else computed(declared.type, value)
+            return None if value is None else coerce_computed(declared.type, value)
         case DecimalType() | Scalar(kind="duration") if is_number(value):
             fraction, scale = parts(value)
             own = declared.scale if isinstance(declared, DecimalType) else None
@@ -320,9 +320,9 @@ def computed(declared: ValueType, value: Any) -> Any:
             except NodeError:
                 raise type_error("not exact at its scale") from None
         case Array() if isinstance(value, list):
-            return [computed(declared.item, item) for item in value]
+            return [coerce_computed(declared.item, item) for item in value]
         case SetType() if isinstance(value, list | frozenset):
-            items = [computed(declared.item, item) for item in value]
+            items = [coerce_computed(declared.item, item) for item in value]
             if any(kind(item) in ("list", "set", "map") for item in items) or len(frozenset(items)) < len(items):
                 raise type_error("not a set")
             return frozenset(items)
@@ -333,9 +333,9 @@ def computed(declared: ValueType, value: Any) -> Any:
                 raise type_error("a key of another type") from None
             if len(set(keys)) < len(keys):
                 raise type_error("a key twice")
-            return {key: computed(declared.value, item) for key, item in zip(keys, value.values(), strict=True)}
+            return {key: coerce_computed(declared.value, item) for key, item in zip(keys, value.values(), strict=True)}
         case RecordType() if isinstance(value, dict):
-            return _computed_record(declared, value)
+            return _coerce_record(declared, value)
         case EnumType() if isinstance(value, str) and value in declared.values:
             return value
         case Scalar():
@@ -347,7 +347,7 @@ def computed(declared: ValueType, value: Any) -> Any:
     raise type_error("not of its type")
 
 
-def _computed_record(record: RecordType, value: dict[str, Any]) -> dict[str, Any]:
+def _coerce_record(record: RecordType, value: dict[str, Any]) -> dict[str, Any]:
     if any(record.field(name) is None for name in value):
         raise type_error("an unknown field")
     result = {}
@@ -355,7 +355,7 @@ def _computed_record(record: RecordType, value: dict[str, Any]) -> dict[str, Any
         is_optional = not field.required and field.default in (msgspec.UNSET, None)
         declared = Nullable(field.type) if is_optional else field.type
         if field.name in value:
-            result[field.name] = computed(declared, value[field.name])
+            result[field.name] = coerce_computed(declared, value[field.name])
         elif field.default is not msgspec.UNSET:
             result[field.name] = field.default
         elif is_optional or isinstance(field.type, Nullable):
@@ -366,7 +366,7 @@ def _computed_record(record: RecordType, value: dict[str, Any]) -> dict[str, Any
 
 
 def _normalize_decimals(value: Any) -> Any:
-    """Decimals plus zero, also inside."""
+    """Return a value whose decimals, those in lists, sets and maps too, were added to zero."""
     if isinstance(value, Decimal):
         return arithmetic("+", value, 0)
     if isinstance(value, list):
@@ -380,7 +380,7 @@ def _normalize_decimals(value: Any) -> Any:
 
 # ---------------------------------------------------------------- numbers
 
-_SCALE_MAX = DECIMAL_DIGITS_MAX + DECIMAL_EXPONENT_MAX - 1
+SCALE_MAX = DECIMAL_DIGITS_MAX + DECIMAL_EXPONENT_MAX - 1
 
 
 def type_error(message: str) -> NodeError:
@@ -415,14 +415,14 @@ def decimal_of(value: Fraction, scale: int) -> Decimal:
     if coefficient.denominator != 1:
         raise NodeError("overflow", "not exact")
     number = coefficient.numerator
-    while scale > 0 and number % 10 == 0 and (_digit_count(number) > DECIMAL_DIGITS_MAX or scale > _SCALE_MAX):
+    while scale > 0 and number % 10 == 0 and (_digit_count(number) > DECIMAL_DIGITS_MAX or scale > SCALE_MAX):
         number, scale = number // 10, scale - 1
     # The exponent is that of the first digit. Zeros at the end of a whole number need no digits.
     count = _digit_count(number)
     if number and abs(count - 1 - scale) > DECIMAL_EXPONENT_MAX:
         raise NodeError("overflow", "too large or too small")
     zeros = 0 if count <= DECIMAL_DIGITS_MAX else _zeros_at_the_end(number)
-    if count - zeros > DECIMAL_DIGITS_MAX or scale > _SCALE_MAX:
+    if count - zeros > DECIMAL_DIGITS_MAX or scale > SCALE_MAX:
         raise NodeError("overflow", "too many digits")
     digits = Decimal(abs(number)).as_tuple().digits
     return Decimal((1 if number < 0 else 0, digits, -scale))
@@ -506,11 +506,11 @@ def _magnitude(value: Fraction) -> int:
     return guess
 
 
-def negated(value: Any) -> Any:
+def negate(value: Any) -> Any:
     return arithmetic("-", 0, value)
 
 
-def rounded(value: Fraction, scale: int, rounding: str) -> Decimal:
+def round_fraction(value: Fraction, scale: int, rounding: str) -> Decimal:
     """Return the value with exactly this scale."""
     if not 0 <= scale <= DECIMAL_DIGITS_MAX:
         raise type_error("no such scale")

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from lyra.errors import ConfigError, LyraError
-from lyra.vesper.check.judge import lowered
+from lyra.vesper.check.judge import lower_unchecked
 from lyra.vesper.nodes import Node, load
 from lyra.vesper.values.names import bare_id, highest, is_node_id, version_of
 
@@ -75,14 +75,14 @@ class Repository:
             self.refresh()
 
     def find(self, name: str) -> Node | None:
-        """Return the node that an id stands for: that version, or the highest one of a bare id."""
+        """Return the node that an id names: that version, or the highest version of a bare id."""
         if name in self._given:
             return self._given[name]
         node_id = highest(name, self.nodes)
         return None if node_id is None else self.nodes[node_id]
 
     def resolve(self, name: str) -> Node:
-        """Return the node that an id stands for; ConfigError with the nearest known ids where there is none."""
+        """Return the node that an id names; ConfigError with the nearest known ids for an unknown one."""
         node = self.find(name)
         if node is None:
             known = ", ".join(self.versions(bare_id(name))) or ", ".join(list(self.nodes)[:10])
@@ -113,7 +113,7 @@ class Repository:
 
 
 def node_files(folder: Path) -> list[Path]:
-    """Return the files of a folder; none where there is no such folder."""
+    """Return the node files of a folder; an empty list where the folder does not exist."""
     files = sorted(path for path in folder.glob("*.vsp") if path.is_file()) if folder.is_dir() else []
     if len(files) > FILES_MAX:
         raise ConfigError(f"{folder} has more than {FILES_MAX} nodes", key="FOLDER")
@@ -255,14 +255,14 @@ def _cycles(edges: dict[str, list[str]]) -> list[tuple[str, ...]]:
                 opened.pop()
                 finished.add(way.pop())
             elif target in way:
-                circles[_rotated(way[way.index(target) :])] = None
+                circles[_rotate(way[way.index(target) :])] = None
             elif target not in finished:
                 way.append(target)
                 opened.append((target, iter(edges.get(target, ()))))
     return list(circles)
 
 
-def _rotated(circle: list[str]) -> tuple[str, ...]:
+def _rotate(circle: list[str]) -> tuple[str, ...]:
     first = circle.index(min(circle))
     return (*circle[first:], *circle[:first], circle[first])
 
@@ -271,6 +271,6 @@ def capabilities_of(repository: Repository) -> dict[str, tuple[str, ...]]:
     """Return the rights that nodes need, by name, with the ids of the nodes that need each."""
     needs: dict[str, list[str]] = {}
     for node in repository.nodes.values():
-        for capability in lowered(node).capabilities:
+        for capability in lower_unchecked(node).capabilities:
             needs.setdefault(capability, []).append(node.node_id)
     return {capability: tuple(needs[capability]) for capability in sorted(needs)}

@@ -19,10 +19,10 @@ import msgspec
 
 from lyra.core.checking.document import Path as PartPath
 from lyra.errors import CheckError, ConfigError
-from lyra.vesper.check.judge import lowered, program_of
-from lyra.vesper.check.satisfiable import folded
+from lyra.vesper.check.judge import lower_unchecked, program_of
+from lyra.vesper.check.satisfiable import fold_constant
 from lyra.vesper.ir import Contract, NodeInput, NodeOutput, NodeProgram, TypedExpression
-from lyra.vesper.loading import ERROR, INFO, WARNING, Issue, path_text, sorted_issues
+from lyra.vesper.loading import ERROR, INFO, WARNING, Issue, path_text, sort_issues
 from lyra.vesper.nodes import Node
 from lyra.vesper.repository.folders import Repository
 from lyra.vesper.values.names import bare_id, version_of
@@ -52,16 +52,16 @@ def difference(old: Node, new: Node) -> Difference:
         needed = "minor"
     else:
         needed = "none" if _is_same(old, new) else "patch"
-    return Difference(old.node_id, new.node_id, needed, _raised(old, new), tuple(compatible(old, new)))
+    return Difference(old.node_id, new.node_id, needed, _find_version_step(old, new), tuple(compatible(old, new)))
 
 
 def _is_same(old: Node, new: Node) -> bool:
     """Return whether two nodes do the same: their programs, but for the id."""
-    before, after = (msgspec.structs.replace(lowered(node), node_id="", digest="") for node in (old, new))
+    before, after = (msgspec.structs.replace(lower_unchecked(node), node_id="", digest="") for node in (old, new))
     return before == after
 
 
-def _raised(old: Node, new: Node) -> str:
+def _find_version_step(old: Node, new: Node) -> str:
     before, after = version_of(old.node_id), version_of(new.node_id)
     if after <= before:
         return "none"
@@ -112,10 +112,10 @@ def _refuse_breaks(node: Node, repository: Repository) -> None:
     for old, new in pairs:
         issues = [issue for issue in compatible(old, new) if issue.severity == ERROR]
         if issues:
-            raise _broken(node, old, new, issues)
+            raise _build_error(node, old, new, issues)
 
 
-def _broken(node: Node, old: Node, new: Node, issues: list[Issue]) -> CheckError:
+def _build_error(node: Node, old: Node, new: Node, issues: list[Issue]) -> CheckError:
     first = issues[0]
     more = f" (and {len(issues) - 1} more)" if len(issues) > 1 else ""
     return CheckError(
@@ -144,7 +144,7 @@ class VersionChange(msgspec.Struct, frozen=True):
 
 
 def compatible(old: Node, new: Node) -> list[Issue]:
-    """Remarks on a new version: an error for each change that its version number does not allow."""
+    """Return the remarks on a new version: an error for each change that its version number does not allow."""
     issues: list[Issue] = []
     before, after = version_of(old.node_id), version_of(new.node_id)
     if bare_id(old.node_id) != bare_id(new.node_id):
@@ -160,7 +160,7 @@ def compatible(old: Node, new: Node) -> list[Issue]:
             elif after[1] == before[1]:
                 severity = WARNING
         issues.append(_issue(new, severity, change.code, change.message, change.path))
-    return sorted_issues(issues)
+    return sort_issues(issues)
 
 
 def _issue(node: Node, severity: str, code: str, message: str, path: PartPath) -> Issue:
@@ -170,7 +170,7 @@ def _issue(node: Node, severity: str, code: str, message: str, path: PartPath) -
 
 def changes(old: Node, new: Node) -> list[VersionChange]:
     """Return all differences that callers can notice."""
-    before, after = lowered(old), lowered(new)
+    before, after = lower_unchecked(old), lower_unchecked(new)
     return [
         *_inputs(before, after),
         *_outputs(before.success, after.success, "success", new),
@@ -288,7 +288,7 @@ def _key(contract: Contract) -> str:
 
 
 def _says_nothing(expression: TypedExpression | None) -> bool:
-    return expression is not None and folded(expression) is True
+    return expression is not None and fold_constant(expression) is True
 
 
 def _capabilities(before: NodeProgram, after: NodeProgram) -> Iterator[VersionChange]:

@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from lyra.errors import ConfigError
 from lyra.vesper.evidence.compare import compare_ends
 from lyra.vesper.evidence.differential import is_past_entry
-from lyra.vesper.evidence.keys import TIER, called_nodes, evidence_key
+from lyra.vesper.evidence.keys import TIER, evidence_key, list_called_nodes
 from lyra.vesper.evidence.modes import ORDER, RELYING_ON_DIRECT, highest_mode, lack_of, mode_named
 from lyra.vesper.evidence.reach import ReachPlan, watch
 from lyra.vesper.evidence.seen import ACCEPTED, SUCCEEDED, SeenInputs, input_key
 from lyra.vesper.evidence.speed import WINDOW, slow_alert
 from lyra.vesper.evidence.state import DURATION_BUCKETS_MS, EvidenceState, NodeEvidence, empty_spread, observe
 from lyra.vesper.runtime.privacy import (
-    redacted_differences,
-    redacted_fields,
-    redacted_outcome,
+    redact_differences,
+    redact_fields,
+    redact_outcome,
     redaction_of,
     sensitive_inputs,
 )
@@ -91,7 +91,7 @@ class Comparisons:
         python, direct = (outcome, second) if live == "python" else (second, outcome)
         if not compare_ends(python, direct):
             return True
-        self.diverged(program, inputs, execution, mode, python, direct, hidden=hidden)
+        self.note_divergence(program, inputs, execution, mode, python, direct, hidden=hidden)
         return False
 
     def _end(
@@ -113,14 +113,18 @@ class Comparisons:
         hidden: Collection[str],
     ) -> None:
         if self.agree(program, inputs, execution, mode, "python", outcome, hidden):
-            self.agreed(program, inputs, execution, outcome)
+            self.note_agreement(program, inputs, execution, outcome)
 
-    def agreed(self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, outcome: Outcome) -> None:
+    def note_agreement(
+        self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, outcome: Outcome
+    ) -> None:
         """Count a comparison without a difference."""
-        self._counters.compared(program.node_id, self.key(program), self._mark(program, inputs, execution, outcome))
+        self._counters.count_comparison(
+            program.node_id, self.key(program), self._mark(program, inputs, execution, outcome)
+        )
 
     def _mark(self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, outcome: Outcome) -> _Mark:
-        """Return by what an input is counted once, and what its execution reached."""
+        """Return the mark that counts an input once, with the parts that its execution reached."""
         is_private = bool(sensitive_inputs(program))
         secret = self._privacy.sealer.digest("inputs").encode() if is_private else b""
         number = input_key(inputs, execution.ambient or None, secret)
@@ -138,11 +142,11 @@ class Comparisons:
         if key is None:
             tier = getattr(self._paths["direct"], "tier", TIER)
             key = evidence_key(program, self._find, tier)
-            if not called_nodes(program):
+            if not list_called_nodes(program):
                 self._keys[program.digest] = key
         return key
 
-    def diverged(
+    def note_divergence(
         self,
         program: NodeProgram,
         inputs: Mapping[str, Any],
@@ -161,8 +165,8 @@ class Comparisons:
             "node": program.node_id,
             "digest": self.key(program),
             "mode": mode,
-            "inputs": redacted_fields(program, inputs, redaction, hidden),
-            "differences": redacted_differences(program, differences[:DIFFERENCES_KEPT], redaction),
+            "inputs": redact_fields(program, inputs, redaction, hidden),
+            "differences": redact_differences(program, differences[:DIFFERENCES_KEPT], redaction),
             "reproducible": program.pure and self._happens_again(program, inputs, execution),
             "trace_id": execution.trace_id,
             **self._ends(program, inputs, execution, (python, direct), hidden),
@@ -192,10 +196,10 @@ class Comparisons:
                 error = {"code": "crash", "message": redaction.text(f"{type(end).__name__}: {end}"), "phase": "flow"}
                 rows[path] = {"status": "crash", "outputs": {}, "error": error}
                 continue
-            failure = redacted_outcome(program, inputs, end, hidden).error
+            failure = redact_outcome(program, inputs, end, hidden).error
             rows[path] = {
                 "status": end.status,
-                "outputs": cut_values(redacted_fields(program, end.outputs, redaction, hidden)),
+                "outputs": cut_values(redact_fields(program, end.outputs, redaction, hidden)),
                 "error": None
                 if failure is None
                 else {"code": failure.code, "message": failure.message, "phase": failure.phase},
@@ -203,7 +207,7 @@ class Comparisons:
         return {**rows, "step": step_of_parting(program, inputs, execution) if program.pure else ""}
 
     def add_report(self, program: NodeProgram, report: ComparisonReport) -> None:
-        """Take what a differential test came to as evidence. What it found can be reproduced."""
+        """Add the result of a differential test to the evidence. Its divergences are reproducible."""
         head = {"node": program.node_id, "digest": self.key(program)}
         clean = report.compared - report.divergences
         row = {**head, "compared": clean, "errors": 0, "executions": {}, "seen": report.seen[:_SEEN_ROW]}
@@ -213,7 +217,7 @@ class Comparisons:
             {
                 "kind": broken.kind,
                 "expression": broken.expression,
-                "input": redacted_fields(program, broken.input, Redaction(())),
+                "input": redact_fields(program, broken.input, Redaction(())),
             }
             for broken in report.violations
         ]
@@ -228,10 +232,10 @@ class Comparisons:
             row = {
                 **head,
                 "mode": "verify",
-                "inputs": None if shown is None else redacted_fields(program, shown.shrunk, Redaction(())),
+                "inputs": None if shown is None else redact_fields(program, shown.shrunk, Redaction(())),
                 "differences": []
                 if shown is None
-                else redacted_differences(program, differences, redaction_of(program, shown.shrunk)),
+                else redact_differences(program, differences, redaction_of(program, shown.shrunk)),
                 "reproducible": True,
                 "trace_id": "",
             }
@@ -255,7 +259,7 @@ class Comparisons:
     ) -> None:
         """Count an execution that has ended; `compared` is the one on which both paths agreed."""
         key = self._keys.get(program.digest) or self.key(program)  # without a call, as every execution asks
-        waiting = self._counters.executed(
+        waiting = self._counters.count_execution(
             program.node_id,
             key,
             outcome.path,
@@ -384,7 +388,7 @@ class _LiveReach:
         self._left = _LOOKS_MAX if self._plan.missing(self._reached) or evidence is None else 0
 
     def row(self, inputs: Mapping[str, Any], execution: Execution) -> dict[str, Any]:
-        """Return what is reached by now, as a row has it; nothing where an execution reached nothing new."""
+        """Return the parts reached so far, as a row has them; empty where an execution reached nothing new."""
         if self._left <= 0:
             return {}
         self._left -= 1
@@ -411,12 +415,12 @@ class Counters:
         self._lock = threading.Lock()
         self._by_digest: dict[str, _NodeCount] = {}
 
-    def compared(self, node_id: str, digest: str, mark: _Mark) -> None:
+    def count_comparison(self, node_id: str, digest: str, mark: _Mark) -> None:
         """Count a comparison without a difference."""
         with self._lock:
             self._count(node_id, digest).add(mark)
 
-    def executed(
+    def count_execution(
         self,
         node_id: str,
         digest: str,

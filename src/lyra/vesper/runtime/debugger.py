@@ -1,11 +1,11 @@
 """A debugger: an execution of a node that halts before each step, on one path or on both side by side.
 
 `NodeDebug` executes a node on a thread of its own, on a `SteppedPath`, and is a `Travel` over the steps that it has
-come to: going back looks at what was, `run_on` lets the execution go on to its next step. Where both paths are
-compared, one is live and the other runs one step behind it, with the live path's effects as its answers; inside a
-transaction, and inside steps that run at once, it waits until they are over. Time at a halt does not count for the
-limits of the node; only a transaction's own time-out goes on, since its database waits. `leave` ends the node with the
-error `cancelled` before anything else is done. The forms of `--break-on` and `break` are:
+reached: going back shows past states, `run_on` runs the execution to its next step. Where both paths are compared, one
+is live and the other runs one step behind it, with the live path's effects as its answers; inside a transaction, and
+inside steps that run at once, it waits until they are over. Time at a halt does not count for the limits of the node;
+only a transaction's own time-out keeps running, since its database waits. `leave` ends the node with the error
+`cancelled` before anything else is done. The forms of `--break-on` and `break` are:
 
     contract_violation            an execution ends because a contract does not hold
     divergence                    the paths have other values, run other steps, or ask for other effects
@@ -44,7 +44,7 @@ from lyra.vesper.ir import EffectStep, ParallelStep, Step, TransactionStep, Tran
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.reference.evaluate import StepMeter, evaluate, is_true
 from lyra.vesper.runtime.stepping import WatchedPath, steps_by_name
-from lyra.vesper.values.outcome import Execution, NodeError, failed, new_execution
+from lyra.vesper.values.outcome import Execution, NodeError, build_refusal, new_execution
 from lyra.vesper.values.types import BOOLEAN, without_null
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class PathView(msgspec.Struct, frozen=True):
 
 
 class _Halt:
-    """A thread that stands still; `reply` lets it go on, with False to end the node."""
+    """A paused thread; `reply` resumes it, and with False ends the node."""
 
     def __init__(self, view: PathView) -> None:
         self.view = view
@@ -76,7 +76,7 @@ class _Halt:
 
 
 class SteppedPath:
-    """A path that halts before each step, on the thread that runs it, until the debugger lets it go on.
+    """A path that halts before each step, on the thread that runs it, until the debugger resumes it.
 
     `on_begin` is called with what an execution is given, before it begins."""
 
@@ -94,7 +94,7 @@ class SteppedPath:
         self._is_left = False
 
     def line_of(self, program: NodeProgram, step: str) -> str:
-        """Return what this path runs for a step: a line of generated code."""
+        """Return the line of generated code that this path runs for a step."""
         if self._lines is None:
             self._lines = self._path.code_lines(program)
         return self._lines.get(step, "")
@@ -105,7 +105,7 @@ class SteppedPath:
         if self._on_begin is not None:
             self._on_begin(program, inputs, execution, None)
         try:
-            outcome = self._path.run(program, inputs, self._timed(execution))
+            outcome = self._path.run(program, inputs, self._stop_clock_at_halts(execution))
         except Exception as error:
             self.ended = error
             raise
@@ -118,7 +118,7 @@ class SteppedPath:
         if self._on_begin is not None:
             self._on_begin(program, inputs, execution, effects)
         try:
-            outcome = await self._path.start(program, inputs, self._timed(execution), effects)
+            outcome = await self._path.start(program, inputs, self._stop_clock_at_halts(execution), effects)
         except Exception as error:
             self.ended = error
             raise
@@ -129,7 +129,7 @@ class SteppedPath:
         """Tell that the execution is over."""
         self._halts.put(_Halt(PathView(self.view.location, self.view.variables, has_ended=True)))
 
-    def _timed(self, execution: Execution) -> Execution:
+    def _stop_clock_at_halts(self, execution: Execution) -> Execution:
         """Return the execution with a clock that stands still at a halt."""
         clock = execution.monotonic
         self._extend = getattr(clock, "extend", None)
@@ -154,7 +154,7 @@ class SteppedPath:
     # ------------------------------------------------------------------ on the debugger's thread
 
     def go_on(self) -> PathView:
-        """Let the path go on to its next halt, and wait for that. An interrupted wait goes on with the next call."""
+        """Resume the path and wait for its next halt. An interrupted wait is continued by the next call."""
         if self.view.has_ended:
             return self.view
         if self._halted is not None:
@@ -313,7 +313,7 @@ class NodeDebug(Travel):
         return True
 
     def _follow(self, other: SteppedPath, view: PathView) -> PathView | None:
-        """Let the other path follow to where the live one halts."""
+        """Run the other path up to the halt of the live one."""
         if not self._has_begun:
             return None  # the node was refused before its first step, or answered from an earlier execution
         if self._replay is not None and self._log is not None:
@@ -338,12 +338,12 @@ class NodeDebug(Travel):
         if isinstance(result, LyraError) or (isinstance(result, BaseException) and not isinstance(result, Exception)):
             raise result
         if isinstance(result, Exception):
-            return failed("crash", f"{type(result).__name__}: {result}")
+            return build_refusal("crash", f"{type(result).__name__}: {result}")
         assert result is not None
         return result
 
     def advance(self, count: int) -> None:
-        """Go on by so many steps; the execution runs on where it has not come to them yet."""
+        """Move forward by a number of steps; the execution runs where it has not reached them yet."""
         for _ in range(count):
             if self.position == len(self.steps) and not self.run_on():
                 return
@@ -428,11 +428,11 @@ class NodeDebug(Travel):
         declared = self._declared.get(step)
         if declared is None:
             return type(self._steps[step]).__name__.removesuffix("Step").lower() if step in self._steps else ""
-        values = (declared.settings[key].value for key in _TOLD_SETTINGS if key in declared.settings)
+        values = (declared.settings[key].value for key in _SHOWN_SETTINGS if key in declared.settings)
         return " ".join([declared.operation, *(" ".join(value.split()) for value in values if isinstance(value, str))])
 
     def calls(self, step: DebugStep) -> dict[str, str]:
-        """Return what each path is about to run: a line of the generated Python, or the operation of the node."""
+        """Return the next call of each path: a line of the generated Python, or the operation of the node."""
         calls = {}
         for name, path in self.paths.items():
             view = step.views.get(name)
@@ -445,8 +445,8 @@ class NodeDebug(Travel):
         return calls
 
 
-# Settings of a step that say what it does, in the order in which they are told.
-_TOLD_SETTINGS: Final = (
+# Settings of a step that say what it does, in the order in which they are shown.
+_SHOWN_SETTINGS: Final = (
     "expression", "template", "query", "table", "provider", "method", "endpoint", "event_type", "node_id",
     "agent", "state_machine", "from", "to", "condition", "input",
 )  # fmt: skip
@@ -499,7 +499,7 @@ class NodeBreakpoints(Breakpoints):
 
     def watch(self, text: str) -> Breakpoint:
         """Stop wherever the value of an expression is another one than a step before."""
-        expression = typed_expression(text, self._debug.node, self._debug.program)
+        expression = type_expression(text, self._debug.node, self._debug.program)
         return self._set(f"watch {text}", NodeBreakpoint("watch", expression=expression))
 
     def _set(self, text: str, value: NodeBreakpoint) -> Breakpoint:
@@ -562,7 +562,7 @@ def breakpoint_of(text: str, node: Node, program: NodeProgram) -> NodeBreakpoint
     if form.startswith("step:"):
         return _at_step(form.removeprefix("step:").strip(), program)
     try:
-        expression = typed_expression(form, node, program)
+        expression = type_expression(form, node, program)
     except ConfigError as error:
         reason = "" if _WORD.fullmatch(form) else f": {error.message}"
         raise _no_place(text, reason) from None
@@ -592,7 +592,7 @@ def _at_step(name: str, program: NodeProgram) -> NodeBreakpoint:
     return NodeBreakpoint("step", step=name)
 
 
-def typed_expression(text: str, node: Node, program: NodeProgram) -> TypedExpression:
+def type_expression(text: str, node: Node, program: NodeProgram) -> TypedExpression:
     """Return an expression over the inputs and variables of a node; ConfigError where it is none."""
     inputs = {entry.name: entry.type for entry in program.inputs}
     plain = text if "input" in inputs else re.sub(r"\binput\.", "", text)

@@ -14,13 +14,13 @@ to statuses; a code that the node declares itself is 422.
 event and the node that handles it. Either is subscribed once, however often its node is loaded or executed. Inputs are
 the values of the event's data by name; the whole event is the ambient object `event`. The publisher waits until
 handlers have run; a handler that fails is an error of the bus. The bus keeps nothing: an event whose publication a
-crash interrupted is published again by the node that goes on, and a handler that has begun goes on by itself and is
+crash interrupted is published again by the resumed node, and a handler that has begun is resumed by the kernel and
 executed once for the publication. Handlers that are handed to the runtime (`Runtime(handlers=…)`) are subscribed before
 that; those that are added later may miss it.
 
 `ScheduledEntry`: the last tick of each job is a fact in the journal. Ticks that were missed while nothing ran are made
 up for by one execution, for the latest of them. An execution with effects belongs to its tick: one that a crash
-interrupted goes on, and is not started again.
+interrupted is resumed, not started again.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ STATUSES: Final = {
     "invalid_transition": 409,
     "precondition_failed": 422,
     "unknown_zone": 422,
+    "not_a_number": 422,
     "validation_failed": 422,
     "rate_limited": 429,
     "overflow": 500,
@@ -131,7 +132,7 @@ class HttpEntry:
     def handle(
         self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> HttpReply:
-        """Execute the node behind a request. Never raises for what a request says."""
+        """Execute the node of a request. Never raises for anything in the request."""
         try:
             node, given, query = self._find(method.upper(), path)
             inputs = self._inputs(node, given, query, headers or {}, body or b"")
@@ -259,12 +260,12 @@ class EventEntry:
             self._thread.call(subscribe)
 
     def add_first(self, kernel: Kernel, handlers: Iterable[Node]) -> None:
-        """Subscribe event_handlers to a kernel that has not started: before interrupted executions go on."""
+        """Subscribe event_handlers to a kernel that has not started, before interrupted executions resume."""
         for node in handlers:
             for event in node.metadata.events if node.kind == "event_handler" else ():
                 self._subscribe(kernel, event, node.node_id, node)
 
-    def loaded(self, program: NodeProgram) -> None:
+    def subscribe_steps(self, program: NodeProgram) -> None:
         """Make the subscriptions of a node's `event_subscribe` steps, before its first execution."""
         for event, handler in _steps(program):
             if self._runtime.grant.allows(Capability.parse(f"events.subscribe.{event}")):
@@ -351,10 +352,10 @@ class ScheduledEntry:
         runtime.start()
         for node, _ in self._jobs:
             if node.node_id not in runtime.schedule_state.last:
-                self._ticked(node, now or _now())
+                self._note_tick(node, now or _now())
 
     def next_tick(self, now: datetime | None = None) -> datetime | None:
-        """Return when the next job is due; None where there is none."""
+        """Return when the next job is due; None without jobs."""
         ticks = [schedule.next(now or _now()) for _, schedule in self._jobs]
         return min((tick for tick in ticks if tick is not None), default=None)
 
@@ -375,10 +376,10 @@ class ScheduledEntry:
         names = {entry.name for entry in self._runtime.program(node).inputs}
         inputs = {name: value for name, value in given.items() if name in names}
         outcome = self._runtime.execute(node, inputs, once=word)
-        self._ticked(node, tick)
+        self._note_tick(node, tick)
         return outcome
 
-    def _ticked(self, node: Node, tick: datetime) -> None:
+    def _note_tick(self, node: Node, tick: datetime) -> None:
         row = {"node": node.node_id, "tick": tick.timestamp()}
         self._runtime.write_fact(self._runtime.schedule_state, "vesper.ticked", row)
 

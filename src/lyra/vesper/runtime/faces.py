@@ -193,14 +193,14 @@ class ImportableNodes:
 
     def _call(self, file: str, text: str, inputs: Mapping[str, Any], caller: NodeCaller) -> NodeAnswer:
         node, program = _program(file, text)
-        runtime = self._opened(file)
+        runtime = self._open(file)
         outcome = runtime.execute(node, _node_values(inputs), self._mode(program), caller=caller)
         failure = outcome.error
         if failure is not None:
             return NodeAnswer({}, failure.code, failure.message)
         return NodeAnswer(json_shape(outcome.outputs))
 
-    def _opened(self, file: str) -> Runtime:
+    def _open(self, file: str) -> Runtime:
         """Return the runtime, which also finds the nodes beside this file."""
         with self._lock:
             self._repository.include(repository_around(file).folders)
@@ -232,7 +232,7 @@ class ImportableNodes:
 
 
 def read_file(file: str, text: str) -> NodeFile:
-    """Return what the text of a `.vsp` file declares, or why it is no node."""
+    """Return the declarations of a `.vsp` file, or the reason why it is not a valid node."""
     try:
         _, program = _program(file, text)
     except CheckError as error:
@@ -244,7 +244,7 @@ def read_file(file: str, text: str) -> NodeFile:
         return NodeFile(file, text, None, f"line {errors[0].get('line', 1)}: {errors[0]['message']}{more}")
     except LyraError as error:
         return NodeFile(file, text, None, error.message)
-    return NodeFile(file, text, _described(program))
+    return NodeFile(file, text, _describe(program))
 
 
 @lru_cache(256)
@@ -255,7 +255,7 @@ def _program(file: str, text: str) -> tuple[Node, NodeProgram]:
     return node, program_of(node)
 
 
-def _described(program: NodeProgram) -> ImportedNode:
+def _describe(program: NodeProgram) -> ImportedNode:
     fields = tuple((entry.name, _output(_kind(entry.type))) for entry in program.success)
     return ImportedNode(
         node_id=program.node_id,
@@ -308,7 +308,7 @@ def _short(key: str) -> str:
 
 
 def _read_modes(store: str) -> dict[str, str]:
-    """Return the modes that a store has, by the key of their evidence; none where there is no such store."""
+    """Return the modes of a store by the key of their evidence; empty where the store does not exist."""
     from lyra.store.space import Space
     from lyra.store.standing import refuse_foreign, vouch
 

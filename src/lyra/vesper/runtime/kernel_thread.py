@@ -50,7 +50,7 @@ class KernelThread:
         return self._thread is not None and not self._closed
 
     def call(self, work: Callable[[Kernel], Coroutine[Any, Any, T]]) -> T:
-        """Return what the coroutine gives, run beside the kernel."""
+        """Run a coroutine on the kernel's loop and return its result."""
         kernel = self.kernel
         loop = self._loop
         assert loop is not None
@@ -59,7 +59,7 @@ class KernelThread:
         return asyncio.run_coroutine_threadsafe(work(kernel), loop).result()
 
     def post(self, work: Callable[[Kernel], object]) -> None:
-        """Have the work done on the kernel's loop, in the order in which it is posted, without waiting for it."""
+        """Schedule work on the kernel's loop, in the order of posting, without waiting for it."""
         kernel = self.kernel
         loop = self._loop
         assert loop is not None

@@ -1,10 +1,10 @@
 """A node with effects as a process of the kernel.
 
 The process is given everything that decides what it does (the text of the node, its inputs, the time, the paths), so
-that a kernel which opens the store after a crash can go on with it: finished effects are replayed from the journal, and
-the rest is performed. The live path performs effects; the other one, where executions are compared, replays what was
-performed and is never live. If a live direct path breaks, Python goes on: it is first given what was done already. Of a
-node with sensitive values, inputs and outcome are sealed in the journal.
+that a kernel which opens the store after a crash can resume it: finished effects are replayed from the journal, and the
+rest is performed. The live path performs effects; the other one, where executions are compared, replays what was
+performed and is never live. If a live direct path breaks, the Python path replaces it: finished effects are replayed to
+it first. Of a node with sensitive values, inputs and outcome are sealed in the journal.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ExecutionOrder(msgspec.Struct):
 
 
 class _Resumed:
-    """Effects of a path that goes on for a broken one: what was performed is replayed, what is new is performed."""
+    """Effects of a path that replaces a broken one: finished effects are replayed, new ones are performed."""
 
     def __init__(self, done: EffectLog, live: DoorEffects) -> None:
         self._replay = ReplayEffects(done)
@@ -71,7 +71,7 @@ async def node_process(ctx: Context, order: ExecutionOrder) -> dict[str, Any]:
     """Execute a node; gives its outcome as plain data, and a digest of what it was asked."""
     runtime: Runtime = ctx.own_process.kernel.parts[PART]
     program = runtime.program_of_source(order.source)
-    inputs, ambient = runtime.opened(order)
+    inputs, ambient = runtime.open_order(order)
     time = ExecutionTime(program.limits.time_s, ctx.own_process.core.clock.monotonic)
     execution = msgspec.structs.replace(execution_of(order, runtime, ambient), monotonic=time)
     private = runtime.privacy.effects(program, inputs, order.hidden)
@@ -86,8 +86,8 @@ async def node_process(ctx: Context, order: ExecutionOrder) -> dict[str, Any]:
         except Exception as error:  # noqa: BLE001 - a path that breaks differs from one that does not
             second = error
         python, direct = (outcome, second) if order.live == "python" else (second, outcome)
-        runtime.compared(program, order, execution, python, direct, replay.mismatches())
-    runtime.ended(program, order, outcome, effects.log.records)
+        runtime.note_comparison(program, order, execution, python, direct, replay.mismatches())
+    runtime.note_end(program, order, outcome, effects.log.records)
     data: Any = outcome_data(outcome)
     if private is not None:
         data = private.sealer.seal(data)
@@ -102,8 +102,8 @@ async def _live(
     execution: Execution,
     effects: DoorEffects,
 ) -> tuple[Outcome, bool]:
-    """Return the outcome, and whether the direct path broke and Python went on. What the effects raise is no crash of a
-    path: it ends the process."""
+    """Return the outcome, and whether the direct path broke and Python replaced it. An exception of the effects is no
+    crash of a path: it ends the process."""
     path = runtime.paths.get(order.live) or runtime.paths["python"]  # a debugger does not outlive its command
     try:
         return await path.start(program, inputs, execution, effects), False
@@ -114,14 +114,14 @@ async def _live(
         try:
             outcome = await runtime.paths["python"].start(program, inputs, execution, resumed)
         except Exception as second:
-            runtime.compared(program, order, execution, second, error, [])
+            runtime.note_comparison(program, order, execution, second, error, [])
             raise
-        runtime.compared(program, order, execution, outcome, error, [])
+        runtime.note_comparison(program, order, execution, outcome, error, [])
         return outcome, True
 
 
 def inputs_digest(order: ExecutionOrder) -> str:
-    """Return the digest by which an execution is told from another with the same idempotency key."""
+    """Return the digest that tells executions with the same idempotency key but other inputs apart."""
     inputs = [order.inputs, order.sealed] if order.sealed else order.inputs
     return hashlib.sha256(canonical([order.digest, inputs])).hexdigest()[:32]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from lyra.errors import ConfigError, ContractViolation
 from lyra.vesper.check.judge import program_of
 from lyra.vesper.evidence.keys import TIER
-from lyra.vesper.runtime.privacy import redacted_outcome
-from lyra.vesper.values.outcome import failed, new_execution
+from lyra.vesper.runtime.privacy import redact_outcome
+from lyra.vesper.values.outcome import build_refusal, new_execution
 from lyra.vesper.values.plain import UnreadableInputs, to_plain_inputs
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ def execute_once(node: Node, inputs: Mapping[str, Any], path: str) -> Outcome:
     try:
         inputs = to_plain_inputs(inputs)
     except UnreadableInputs as error:
-        return failed("invalid_input", str(error), phase="input")
+        return build_refusal("invalid_input", str(error), phase="input")
     outcome: Outcome = importlib.import_module(_MODULES[path]).run(program, inputs, new_execution())
-    return outcome if outcome.error is None else redacted_outcome(program, inputs, outcome)
+    return outcome if outcome.error is None else redact_outcome(program, inputs, outcome)
 
 
 def function_of(node: Node, path: str) -> Callable[..., dict[str, Any]]:
@@ -84,7 +84,7 @@ def function_of(node: Node, path: str) -> Callable[..., dict[str, Any]]:
         outcome: Outcome = run(program, given, new_execution())
         failure = outcome.error
         if failure is not None:
-            failure = redacted_outcome(program, given, outcome).error or failure
+            failure = redact_outcome(program, given, outcome).error or failure
             raise ContractViolation(
                 failure.message or failure.code, kind=failure.code, expression=failure.phase, values=failure.fields
             )

@@ -33,8 +33,8 @@ def sensitive_inputs(program: NodeProgram, hidden: Collection[str] = ()) -> froz
 
 
 def redaction_of(program: NodeProgram, inputs: Mapping[str, Any], hidden: Collection[str] = ()) -> Redaction:
-    """Return what hides the sensitive inputs of an execution, as they are given and as the node reads them. Inputs that
-    the node does not have are hidden with them."""
+    """Return the redaction of an execution's sensitive inputs, as they are given and as the node reads them. Inputs
+    that the node does not have are hidden with them."""
     names = sensitive_inputs(program, hidden)
     if not names:
         return Redaction(())
@@ -69,10 +69,10 @@ def _without_names(kind: ValueType, value: Any) -> Any:
     return value
 
 
-def redacted_fields(
+def redact_fields(
     program: NodeProgram, values: Mapping[str, Any], redaction: Redaction, hidden: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Inputs or outputs as they may be kept in plain."""
+    """Return inputs or outputs without their sensitive values, as they may be kept in plain text."""
     names = sensitive_inputs(program, hidden)
     declared = (*program.success, *program.error)
     names |= {entry.name for entry in declared if entry.sensitive}
@@ -98,7 +98,7 @@ def user_of(inputs: Mapping[str, Any], ambient: Mapping[str, Any]) -> str:
     return str(known)[:200] if known else "anonymous"
 
 
-def redacted_differences(
+def redact_differences(
     program: NodeProgram, differences: Iterable[Mapping[str, Any]], redaction: Redaction
 ) -> list[dict[str, Any]]:
     """Return differences of two paths without sensitive values; of a sensitive output only its place is kept."""
@@ -112,7 +112,7 @@ def redacted_differences(
     return rows
 
 
-def redacted_outcome(
+def redact_outcome(
     program: NodeProgram, inputs: Mapping[str, Any], outcome: Outcome, hidden: Collection[str] = ()
 ) -> Outcome:
     """Return the outcome whose error, if there is one, tells no sensitive value."""

@@ -22,7 +22,7 @@ from lyra.core import codec
 from lyra.errors import LyraError
 from lyra.vesper.effects.replay import EffectRecord
 from lyra.vesper.ir import NodeProgram
-from lyra.vesper.runtime.privacy import Privacy, redacted_fields, redaction_of, sensitive_inputs, user_of
+from lyra.vesper.runtime.privacy import Privacy, redact_fields, redaction_of, sensitive_inputs, user_of
 from lyra.vesper.values.json_values import from_json, to_json
 from lyra.vesper.values.limits import (
     AUDIT_ROWS_KEPT,
@@ -169,8 +169,8 @@ def audit_row(
         outputs = outcome.outputs if failure is None else failure.fields
         try:
             redaction = redaction_of(program, inputs, hidden)
-            row["inputs"] = cut_values(redacted_fields(program, inputs, redaction, hidden))
-            row["outputs"] = cut_values(redacted_fields(program, outputs, redaction))
+            row["inputs"] = cut_values(redact_fields(program, inputs, redaction, hidden))
+            row["outputs"] = cut_values(redact_fields(program, outputs, redaction))
         except (TypeError, ValueError, AttributeError, RecursionError):
             row["inputs"] = row["outputs"] = {}  # inputs that no node takes
     return row
@@ -214,7 +214,7 @@ def trace_row(
             path=outcome.path,
             status=outcome.status,
             code="" if outcome.error is None else outcome.error.code,
-            inputs=redacted_fields(program, inputs, redaction, hidden),
+            inputs=redact_fields(program, inputs, redaction, hidden),
             data=kept,
             hidden=sorted(hidden),
         )
@@ -308,7 +308,7 @@ class TraceState:
     def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:  # noqa: ARG002 (one signature)
         trace = msgspec.convert(data, StoredTrace)
         if trace.trace_id in self.traces:
-            return  # written again by an execution that went on after a crash
+            return  # written again by an execution that resumed after a crash
         self._add(trace)
 
     def _add(self, trace: StoredTrace) -> None:

@@ -30,7 +30,7 @@ from lyra.vesper.reference.evaluate import StepMeter, is_true
 from lyra.vesper.runtime.recording import trace_data
 from lyra.vesper.runtime.stepping import WatchedPath, steps_by_name
 from lyra.vesper.values.limits import TRACE_STEPS_MAX
-from lyra.vesper.values.outcome import Execution, NodeError, failed
+from lyra.vesper.values.outcome import Execution, NodeError, build_refusal
 from lyra.vesper.values.triggers import seconds_of
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class ReplayedStep(TravelStep):
         self.milliseconds = (self.milliseconds or 0.0) + milliseconds
 
     def parameters(self) -> dict[str, Any]:
-        """Return what can be changed in its request, by name."""
+        """Return the parameters of its request that can be edited, by name."""
         values: dict[str, Any] = {}
         for request in self.requests[-1:]:
             payload = request.payload if isinstance(request.payload, dict) else {}
@@ -76,7 +76,7 @@ class ReplayedStep(TravelStep):
 
 
 def trace_named(runtime: Runtime, trace_id: str) -> StoredTrace:
-    """Return the stored execution; ConfigError with the nearest names where there is none."""
+    """Return the stored execution; ConfigError with the nearest names for an unknown one."""
     traces = runtime.traces()
     trace = traces.get(trace_id)
     if trace is None:
@@ -111,7 +111,7 @@ class NodeReplay(Travel):
         self._recorded_run = self._summary()
 
     def edit(self, number: int, name: str, value: Any) -> None:
-        """Have `run` give a value to a variable, or to a parameter of the request, at a step."""
+        """Edit a step: `run` then sets a variable, or a parameter of its request, to this value."""
         step = self.step(number)
         acts = isinstance(steps_by_name(self.program)[step.what], EffectStep | TransitionStep | TransactionStep)
         if name not in step.variables and not acts:
@@ -122,7 +122,7 @@ class NodeReplay(Travel):
         self.edits.setdefault(number, {})[name] = value
 
     def changes(self) -> list[tuple[str, Any, Any]]:
-        """Return in what the latest run differs from the recorded one: what, before and after."""
+        """Return how the latest run differs from the recorded one: the part, before and after."""
         before, now = self._recorded_run, self._summary()
         names = dict.fromkeys((*before, *now))
         return [
@@ -130,7 +130,7 @@ class NodeReplay(Travel):
         ]
 
     def _summary(self) -> dict[str, Any]:
-        """Return what a run came to: the marks of its steps, the status, the outputs and the error."""
+        """Summarize a run: the marks of its steps, the status, the outputs and the error."""
         outcome, failure = self.outcome, self.outcome.error
         steps = {f"step {step.number} {step.what}": step.mark for step in self.steps}
         return {
@@ -157,7 +157,7 @@ class NodeReplay(Travel):
         return text
 
     def step(self, number: int) -> ReplayedStep:
-        """Return a step by its number; ConfigError where there is none."""
+        """Return a step by its number; ConfigError for an unknown number."""
         if not 1 <= number <= len(self.steps):
             raise ConfigError(f"there is no step {number}", hint=f"1 to {len(self.steps)}", key="STEP")
         return self.steps[number - 1]
@@ -174,7 +174,7 @@ class NodeReplay(Travel):
             replay = _EditedEffects(self, None)
             self.outcome = self._path.run(self.program, self.inputs, self._execution, replay)
         if self.refused:
-            self.outcome = failed("needs_live", self.refused)
+            self.outcome = build_refusal("needs_live", self.refused)
         failure = self.outcome.error
         is_of_steps = failure is not None and failure.phase not in ("input", "precondition", "postcondition")
         if self.steps and failure is not None and is_of_steps and not any(step.error for step in self.steps):
@@ -281,20 +281,20 @@ class _EditedEffects:
 
     async def perform(self, request: EffectRequest) -> Any:
         step = self._replayer.steps[-1]
-        request, told = self._replayer.changes_of_request(request), step.effects
+        request, notes = self._replayer.changes_of_request(request), step.effects
         step.requests.append(request)
         if self._recorded.has(request):
-            told.append(f"{request.kind}: from the journal")
+            notes.append(f"{request.kind}: from the journal")
             self._take_time(step, request)
             with _failures_of(step):
                 return await self._recorded.perform(request)
         if self._live is None:
-            told.append(f"{request.kind}: refused, it was not recorded")
+            notes.append(f"{request.kind}: refused, it was not recorded")
             message = f"{request.step} asks for what was not recorded; say --live to perform it"
             self._replayer.refused = self._replayer.refused or message
             step.error = "needs_live"
             raise EffectError("needs_live", message)
-        told.append(f"{request.kind}: performed")
+        notes.append(f"{request.kind}: performed")
         began = SystemClock.monotonic()
         try:
             with _failures_of(step):

@@ -7,9 +7,9 @@ no result of the node, by its names, is not used.
 
 Redis (`redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`) is asked by four commands over one connection, which threads
 share. Each exchange has a deadline of its own, however slowly the bytes arrive, and no answer is read beyond the
-largest result. A Redis that does not answer, or answers with an error or with anything else, is as good as an empty
-one: the node is executed. It is left alone for some seconds then, and the logger `lyra.vesper` is told once until it
-works again. The connection is not encrypted; the password is in no message.
+largest result. A Redis that does not answer, or answers with an error or with anything else, counts as an empty
+cache: the node is executed. Lyra does not ask it again for some seconds, and the logger `lyra.vesper` gets one warning
+until it works again. The connection is not encrypted; the password is in no message.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ResultCache:
         self._store = store
 
     def key(self, program: NodeProgram, inputs: Mapping[str, Any], ambient: Mapping[str, Any]) -> str:
-        """Return the hash by which a result is found; empty where there is none to look for."""
+        """Return the hash under which a result is kept; empty where results of this execution are not kept."""
         if not program.idempotent:
             return ""
         try:
@@ -144,7 +144,7 @@ def _has_names_of(program: NodeProgram, outputs: Mapping[str, Any]) -> bool:
 
 
 def open_results(address: str | ResultStore) -> ResultCache:
-    """`memory`, or an address of Redis."""
+    """Return the cache at `memory`, at an address of Redis, or in a store that is given."""
     if not isinstance(address, str):
         return ResultCache(address)
     return ResultCache(MemoryResults() if address == "memory" else RedisResults(address))
@@ -167,7 +167,7 @@ class RedisResults:
     is_shared = True
 
     def __init__(self, url: str) -> None:
-        self._address, self._greeting = _parsed(url)
+        self._address, self._greeting = _parse_url(url)
         self._lock = threading.Lock()
         self._connection: _RedisConnection | None = None
         self._resting_until = 0.0
@@ -198,7 +198,7 @@ class RedisResults:
             return answer
 
     def _answer(self, words: list[bytes]) -> bytes | None:
-        """Redis's answer; a connection that it has closed meanwhile is made anew, once."""
+        """Return the answer of Redis; connect again, once, where it has closed the connection."""
         if self._connection is not None:
             try:
                 return self._connection.command(words)
@@ -278,7 +278,7 @@ def _expect(is_expected: object, command: bytes, line: bytes) -> None:
         raise ValueError(f"{command.decode()} was answered with {code[1].decode() if code else 'something else'}")
 
 
-def _parsed(url: str) -> tuple[tuple[str, int], list[list[bytes]]]:
+def _parse_url(url: str) -> tuple[tuple[str, int], list[list[bytes]]]:
     """Return where Redis is, and the commands that begin a connection."""
     wrong = ConfigError("no address of Redis", hint="redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]", key="results")
     try:

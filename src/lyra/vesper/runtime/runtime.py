@@ -4,7 +4,7 @@
     outcome = runtime.execute(node, {"amount": "99.99"})
 
 `execute` is a plain call, from any thread, and never raises for wrong inputs. A pure node runs where it is called. A
-node with effects runs as a process of a kernel on a thread of its own, so that its effects are journaled and it goes on
+node with effects runs as a process of a kernel on a thread of its own, so that its effects are journaled and it resumes
 after a crash; executions with an equal `idempotency_key` are one process. Modes, comparisons and divergences are facts
 in the journal. A divergence in a mode with a live direct path, or in dual_verify, leads back to shadow_direct at once.
 """
@@ -47,12 +47,12 @@ from lyra.vesper.runtime.entries import EventEntry, ScheduleState
 from lyra.vesper.runtime.kernel_thread import KernelThread
 from lyra.vesper.runtime.node_process import PART, ExecutionOrder, execution_of, inputs_digest, node_process
 from lyra.vesper.runtime.paths import DirectPath, ExecutionPath, PythonPath
-from lyra.vesper.runtime.privacy import Privacy, redacted_fields, redacted_outcome, redaction_of, sensitive_inputs
+from lyra.vesper.runtime.privacy import Privacy, redact_fields, redact_outcome, redaction_of, sensitive_inputs
 from lyra.vesper.runtime.recording import ExecutionRecords
 from lyra.vesper.runtime.results import ResultStore, open_results
 from lyra.vesper.runtime.watch import NodeWatch, over_rate, watch_of
 from lyra.vesper.values.json_values import from_json, to_json
-from lyra.vesper.values.outcome import NOT_CONFIGURED, Execution, Outcome, failed, outcome_from
+from lyra.vesper.values.outcome import NOT_CONFIGURED, Execution, Outcome, build_refusal, outcome_from
 from lyra.vesper.values.plain import UnreadableInputs, to_plain_inputs, wrap_plain_answers
 
 if TYPE_CHECKING:
@@ -125,14 +125,14 @@ class Runtime:
         self._comparisons = Comparisons(
             self.paths, self.state, self._thread, self.find_program, self.privacy, min_successes
         )
-        self._handlers = tuple(handlers)  # of events, subscribed before interrupted executions go on
+        self._handlers = tuple(handlers)  # of events, subscribed before interrupted executions resume
         for node in self._handlers:
             self.program(node)  # a node with mistakes handles nothing
         if self._store != "memory":
             self.start()
 
     def start(self) -> None:
-        """Open the store, so that processes which a crash interrupted go on; by the first need at the latest."""
+        """Open the store, so that processes which a crash interrupted resume; else the first use opens it."""
         self._thread.kernel  # noqa: B018 - the first use starts it
 
     # ------------------------------------------------------------------ executing
@@ -158,7 +158,7 @@ class Runtime:
             inputs = to_plain_inputs(inputs)
             ambient = to_plain_inputs(ambient) if ambient else {}
         except UnreadableInputs as error:
-            return failed("invalid_input", str(error), phase="input")
+            return build_refusal("invalid_input", str(error), phase="input")
         name = mode if mode is not None else self._comparisons.mode(program)
         settings = mode_named(name)
         number = next(self._numbers)
@@ -192,13 +192,13 @@ class Runtime:
             outcome = self._with_effects(node, program, inputs, name, way, trace_id, ambient, once, caller)
             trace_id = outcome.trace_id or trace_id
         if outcome.error is not None:
-            outcome = redacted_outcome(program, inputs, outcome)
+            outcome = redact_outcome(program, inputs, outcome)
         force_setattr(outcome, "trace_id", trace_id)
         force_setattr(outcome, "path", outcome.path or way.live)  # refused before it began: where it would have run
         if watch is not None:
             milliseconds = (SystemClock.monotonic() - started) * 1_000
-            evidence = self.state.of(program.node_id, self._comparisons.key(program))
-            watch.ended(outcome, milliseconds, evidence, self._tell)
+            evidence = self.state.get_or_create(program.node_id, self._comparisons.key(program))
+            watch.note_execution(outcome, milliseconds, evidence, self._tell)
         if result_key:
             self._results.keep(result_key, program, outcome)
         return outcome
@@ -219,7 +219,7 @@ class Runtime:
             kept = to_json(dict(inputs))
             codec.encode(kept)
         except (TypeError, ValueError, LyraError) as error:
-            return failed("invalid_input", str(error), phase="input")
+            return build_refusal("invalid_input", str(error), phase="input")
         order = self._order(node, program, kept, mode, way, trace_id, ambient)
         order.once = once
         refusal = self._refusal(program, self.grant if caller is None else caller.grant)
@@ -251,7 +251,7 @@ class Runtime:
         if self.privacy.is_private(program, hidden):
             values = from_json(inputs)
             sealed = self.privacy.sealer.seal([values, dict(ambient)])
-            inputs = redacted_fields(program, values, redaction_of(program, values, hidden), hidden)
+            inputs = redact_fields(program, values, redaction_of(program, values, hidden), hidden)
             ambient = {}
         return ExecutionOrder(
             source=node.document.text,
@@ -287,7 +287,7 @@ class Runtime:
             if path != "direct":
                 raise
             outcome = self.paths["python"].run(program, inputs, execution)
-            self._comparisons.diverged(program, inputs, execution, mode, outcome, error, hidden=hidden)
+            self._comparisons.note_divergence(program, inputs, execution, mode, outcome, error, hidden=hidden)
             milliseconds = (SystemClock.monotonic() - started) * 1_000
         else:
             milliseconds = (SystemClock.monotonic() - started) * 1_000
@@ -302,7 +302,7 @@ class Runtime:
             self._records.audit_pure(program, inputs, outcome, mode, execution, hidden)
         return outcome
 
-    def opened(self, order: ExecutionOrder) -> tuple[dict[str, Any], dict[str, Any]]:
+    def open_order(self, order: ExecutionOrder) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the inputs and the ambient objects of an order."""
         if not order.sealed:
             return from_json(order.inputs), order.ambient
@@ -323,7 +323,7 @@ class Runtime:
         result = ended.result
         if result["inputs"] != inputs_digest(order):
             message = f"{program.idempotency_key} was used before, with other inputs"
-            return failed("invalid_input", message, phase="input")
+            return build_refusal("invalid_input", message, phase="input")
         return self._outcome(result)
 
     def _outcome(self, result: Mapping[str, Any]) -> Outcome:
@@ -336,11 +336,11 @@ class Runtime:
     def _refusal(self, program: NodeProgram, grant: Grant) -> Outcome | None:
         """Return the outcome of a node that needs a right it has not got, before its first step."""
         missing = describe_missing_rights(grant, program.capabilities)
-        return failed("capability_denied", f"{program.node_id} needs {missing}") if missing else None
+        return build_refusal("capability_denied", f"{program.node_id} needs {missing}") if missing else None
 
     # ------------------------------------------------------------------ processes of nodes
 
-    def compared(
+    def note_comparison(
         self,
         program: NodeProgram,
         order: ExecutionOrder,
@@ -350,15 +350,19 @@ class Runtime:
         mismatches: list[dict[str, Any]],
     ) -> None:
         """Note that the process of a node ran both paths, and how they ended."""
-        inputs = self.opened(order)[0]
+        inputs = self.open_order(order)[0]
         if isinstance(python, Exception) or mismatches or compare_ends(python, direct):
-            self._comparisons.diverged(program, inputs, execution, order.mode, python, direct, mismatches, order.hidden)
+            self._comparisons.note_divergence(
+                program, inputs, execution, order.mode, python, direct, mismatches, order.hidden
+            )
         else:
-            self._comparisons.agreed(program, inputs, execution, python)
+            self._comparisons.note_agreement(program, inputs, execution, python)
 
-    def ended(self, program: NodeProgram, order: ExecutionOrder, outcome: Outcome, effects: list[EffectRecord]) -> None:
+    def note_end(
+        self, program: NodeProgram, order: ExecutionOrder, outcome: Outcome, effects: list[EffectRecord]
+    ) -> None:
         """Write the audit row and the trace of a process that is about to end."""
-        self._records.process_ended(program, order, *self.opened(order), outcome, effects)
+        self._records.process_ended(program, order, *self.open_order(order), outcome, effects)
 
     # ------------------------------------------------------------------ evidence and modes
 
@@ -372,7 +376,7 @@ class Runtime:
         self._records.flush()
 
     def evidence(self, node: Node) -> NodeEvidence:
-        """Return what is known about a node as it is now."""
+        """Return the evidence about the present text of a node."""
         self.settle()
         return self._comparisons.evidence(self.program(node))
 
@@ -394,7 +398,7 @@ class Runtime:
         return self.mode(node)
 
     def add_report(self, node: Node, report: ComparisonReport) -> None:
-        """Take what a differential test came to as evidence."""
+        """Add the result of a differential test to the evidence."""
         self._comparisons.add_report(self.program(node), report)
 
     def _tell(self, kind: str, row: dict[str, Any]) -> None:
@@ -416,7 +420,7 @@ class Runtime:
             program = program_of(node)
             self._watches[node.document.text] = watch_of(node, program)
             self._programs[node.document.text] = program
-            self.events.loaded(program)
+            self.events.subscribe_steps(program)
         return program
 
     def find_node(self, name: str) -> Node | None:
@@ -470,7 +474,7 @@ class Runtime:
         self._thread.call(listen)
 
     def close(self) -> None:
-        """Compare what waits, write what was counted, close the kernel and the database."""
+        """Finish the waiting comparisons, write the counts, and close the kernel and the database."""
         self._comparisons.waiting.close()
         if self._thread.is_running:
             self._flush()
@@ -502,7 +506,7 @@ class Runtime:
         return kernel
 
     async def _ask_agent(self, agent: Any, prompt: str, pid: str, grant: Grant) -> Any:
-        """Return what an agent answers to a node that may call it; the agent's process has rights of its own."""
+        """Ask an agent for a node that may call it, and return its answer; the agent's process has its own rights."""
         return await self.world.kernel.spawn(agent, pid=pid, grant=grant).send(prompt)
 
     async def _call_node(
@@ -522,15 +526,15 @@ class Runtime:
             execution = execution_of(order, self, {})
             outcome = await asyncio.to_thread(self._pure, program, inputs, execution, mode, way, None, hidden)
         else:
-            outcome = self._refusal(program, grant) or await self._called(
+            outcome = self._refusal(program, grant) or await self._spawn_called_node(
                 order, key, without_denied(grant, program.denied)
             )
-        outcome = redacted_outcome(program, inputs, outcome, hidden)
+        outcome = redact_outcome(program, inputs, outcome, hidden)
         if outcome.error is not None:
             raise EffectError(outcome.error.code, outcome.error.message, outcome.error.fields)
         return outcome.outputs
 
-    async def _called(self, order: ExecutionOrder, key: str, grant: Grant) -> Outcome:
+    async def _spawn_called_node(self, order: ExecutionOrder, key: str, grant: Grant) -> Outcome:
         """Return the outcome of a node with effects that another one calls; a call that is repeated finds its
         process."""
         handle = self.world.kernel.spawn(node_process, order, pid=f"call-{key}", grant=grant)

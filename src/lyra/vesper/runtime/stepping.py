@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.clock import SystemClock
-from lyra.vesper.direct.frames import assigned_names, parts_of
+from lyra.vesper.direct.frames import list_assigned_names, parts_of
 from lyra.vesper.direct.run import DirectProgram
 from lyra.vesper.effects.compiled_path import CompiledPath
 from lyra.vesper.evidence.compare import compare_ends, is_same
 from lyra.vesper.ir import ForEachStep, Step
-from lyra.vesper.python.run import PythonProgram, watched_lines
+from lyra.vesper.python.run import PythonProgram, find_step_lines
 from lyra.vesper.python.running import ABSENT
 from lyra.vesper.values.limits import TRACE_STEPS_MAX
 
@@ -46,13 +46,13 @@ class WatchedPath(CompiledPath[DirectProgram | PythonProgram]):
     def code_lines(self, program: NodeProgram) -> dict[str, str]:
         """Return the first line of generated code for each step; nothing on the direct path."""
         compiled = self.compile(program)
-        return {} if isinstance(compiled, DirectProgram) else watched_lines(compiled.generated.tree)
+        return {} if isinstance(compiled, DirectProgram) else find_step_lines(compiled.generated.tree)
 
     def _compile_watched(self, program: NodeProgram) -> DirectProgram | PythonProgram:
         if self.name == "direct":
             return DirectProgram(program, self._watch)
         steps = steps_by_name(program)
-        names = [entry.name for entry in program.inputs] + assigned_names(program.steps)
+        names = [entry.name for entry in program.inputs] + list_assigned_names(program.steps)
         loops: dict[str, list[str]] = {}  # variables of the loops around a step
         for loop in (step for step in steps.values() if isinstance(step, ForEachStep)):
             for part in parts_of(loop.steps):
@@ -60,12 +60,12 @@ class WatchedPath(CompiledPath[DirectProgram | PythonProgram]):
                     loops.setdefault(part.name, []).append(loop.variable)
 
         def watch(step: str, variables: dict[str, Any]) -> None:
-            self._watch(steps[step], _own_values([*names, *loops.get(step, ())], variables))
+            self._watch(steps[step], _select_own_values([*names, *loops.get(step, ())], variables))
 
         return PythonProgram(program, watch)
 
 
-def _own_values(names: list[str], variables: Mapping[str, Any]) -> dict[str, Any]:
+def _select_own_values(names: list[str], variables: Mapping[str, Any]) -> dict[str, Any]:
     """Return the node's values among the local variables of generated code, where `class` is called `class_`."""
     values: dict[str, Any] = {}
     for name in names:

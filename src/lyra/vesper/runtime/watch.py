@@ -26,7 +26,7 @@ from lyra.vesper.check.semantics import alert_conditions, rate_of
 from lyra.vesper.evidence.state import DURATION_BUCKETS_MS, SERIES_MAX, LatestExecutions, empty_spread, observe
 from lyra.vesper.reference.evaluate import StepMeter, is_true
 from lyra.vesper.runtime.privacy import user_of
-from lyra.vesper.values.outcome import NodeError, failed, new_execution
+from lyra.vesper.values.outcome import NodeError, build_refusal, new_execution
 
 if TYPE_CHECKING:
     from lyra.kernel import Kernel
@@ -73,8 +73,8 @@ class NodeWatch:
         self._executions = 0
         self._divergences = 0  # when an execution ended last
 
-    def ended(self, outcome: Outcome, milliseconds: float, evidence: NodeEvidence, tell: Tell) -> None:
-        """Look at an execution that has ended."""
+    def note_execution(self, outcome: Outcome, milliseconds: float, evidence: NodeEvidence, tell: Tell) -> None:
+        """Count an ended execution, and send the alerts and spans that it calls for."""
         self._executions += 1
         failure = outcome.error
         self._latest.add(failed=failure is not None, milliseconds=milliseconds)
@@ -195,7 +195,7 @@ def _alerts_of(node: Node) -> list[tuple[TypedExpression | tuple[str, Decimal], 
 
 # ---------------------------------------------------------------- rates
 
-_ALL: Final = "vesper"  # the user that stands for all of them
+_ALL: Final = "vesper"  # the user name under which the calls of all users are counted
 _NO_LIMITS: Final = dict.fromkeys(("requests_per_minute", "requests_per_hour", "requests_per_day", "burst_size"), 0)
 
 
@@ -218,10 +218,10 @@ async def over_rate(
         for user, endpoint, rate in counted:
             result = kernel.check_rate_limit(user, endpoint, record=records)
             if not result.allowed:
-                return _refused(node, rate, result.retry_after_seconds)
+                return _refuse(node, rate, result.retry_after_seconds)
     return None
 
 
-def _refused(node: Node, rate: str, seconds: float) -> Outcome:
+def _refuse(node: Node, rate: str, seconds: float) -> Outcome:
     message = f"{node.node_id} may be executed {rate}; try again in {seconds:.0f} s"
-    return failed("rate_limited", message, phase="limit")
+    return build_refusal("rate_limited", message, phase="limit")

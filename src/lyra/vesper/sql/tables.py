@@ -178,7 +178,7 @@ class _TableReader:
 
     # ------------------------------------------------------------ lists of tables
     def _from_list(self, items: Sequence[SqlItem], position: int, visible: _Visible) -> int:
-        """Tables, joins and their conditions; gives the position of the clause behind them."""
+        """Read tables, joins and their conditions; return the position of the clause behind them."""
         position = self._table(items, position, visible)
         while position < len(items):
             item, word = items[position], word_of(items, position)
@@ -264,7 +264,8 @@ class _TableReader:
 
     # ------------------------------------------------------------ expressions
     def _expression(self, items: Sequence[SqlItem], visible: _Visible, *, takes_from: bool = False) -> None:
-        """Columns, operators, calls and inner queries; `takes_from`: the arguments of `extract(year FROM x)`."""
+        """Read columns, operators, calls and inner queries; `takes_from`: arguments such as those of
+        `extract(year FROM x)`."""
         for position, item in enumerate(items):
             if isinstance(item, SqlParenthesis):
                 self._parenthesis(items, position, visible)
@@ -302,7 +303,7 @@ class _TableReader:
             self._expression(inner.items, visible, takes_from=takes_from)
 
     def _in(self, items: Sequence[SqlItem], position: int, visible: _Visible) -> None:
-        """`x IN table` of SQLite reads the table."""
+        """Read what follows IN; SQLite allows `x IN table`, which reads the table."""
         item = item_of(items, position)
         if isinstance(item, SqlParenthesis) or (item is not None and item.kind in ("placeholder", "mark")):
             return

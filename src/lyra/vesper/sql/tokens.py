@@ -76,18 +76,18 @@ def sql_tokens(text: str) -> list[SqlToken]:
 
 def _token(text: str, start: int) -> SqlToken:
     if text[start] == "'":
-        return _quoted(text, start, "text")
+        return _read_quoted(text, start, "text")
     if text[start] == '"':
-        return _quoted(text, start, "name")
+        return _read_quoted(text, start, "name")
     if text[start] == "`":
-        return _require_plain_name(text, _quoted(text, start, "name"))
+        return _require_plain_name(text, _read_quoted(text, start, "name"))
     if text[start] == "[":
-        return _bracketed(text, start)
+        return _read_bracketed(text, start)
     mark = PLACEHOLDER_MARK.match(text, start)
     if mark is not None:
         return SqlToken("mark", mark[1], start, mark.end())
     if text[start : start + 2] in ("E'", "e'"):
-        return _escaped_text(text, start)
+        return _read_escaped_text(text, start)
     if text[start : start + 3].upper() in ("U&'", 'U&"'):
         raise SqlRefused("texts and names with U& are not read", start, "write the characters themselves")
     for kind, pattern in _PATTERNS:
@@ -100,7 +100,7 @@ def _token(text: str, start: int) -> SqlToken:
     raise SqlRefused(f"{text[start]!r} has no meaning here", start, hint)
 
 
-def _quoted(text: str, start: int, kind: str) -> SqlToken:
+def _read_quoted(text: str, start: int, kind: str) -> SqlToken:
     """Return a quoted text or name; the quote itself is doubled in it."""
     quote, position = text[start], start + 1
     while (end := text.find(quote, position)) >= 0:
@@ -110,9 +110,9 @@ def _quoted(text: str, start: int, kind: str) -> SqlToken:
     raise SqlRefused(f"the quote {quote} is not closed", start)
 
 
-def _escaped_text(text: str, start: int) -> SqlToken:
-    """`E'…'` of PostgreSQL: SQLite knows no backslash, so an escaped quote would end the text there."""
-    end = _quoted(text, start + 1, "text").end
+def _read_escaped_text(text: str, start: int) -> SqlToken:
+    """Return the text of PostgreSQL's `E'…'`; an escaped quote is refused, since it would end the text in SQLite."""
+    end = _read_quoted(text, start + 1, "text").end
     position = start + 2
     while position < end:
         if text[position] == "\\":
@@ -129,8 +129,9 @@ def _require_plain_name(text: str, token: SqlToken) -> SqlToken:
     return token
 
 
-def _bracketed(text: str, start: int) -> SqlToken:
-    """`[name]` of SQLite, or an index or a list of plain values of PostgreSQL: both read nothing of their own."""
+def _read_bracketed(text: str, start: int) -> SqlToken:
+    """Return the token of SQLite's `[name]`, or of an index or list of plain values in PostgreSQL, which reads no
+    table."""
     match = _BRACKETS.match(text, start)
     if match is None:
         raise SqlRefused("brackets take a name or plain values", start, "write names in double quotes")
@@ -231,7 +232,7 @@ SqlItem: TypeAlias = "SqlToken | SqlParenthesis"
 
 
 def tree_of(tokens: Sequence[SqlToken]) -> list[SqlItem]:
-    """Tokens with parentheses as trees."""
+    """Return the tokens with each pair of parentheses as one item."""
     open_lists: list[SqlParenthesis] = [SqlParenthesis([], 0)]
     for token in tokens:
         if token.is_operator("("):

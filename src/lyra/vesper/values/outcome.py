@@ -30,6 +30,7 @@ CODES: Final = (
     "division_by_zero",
     "type_error",
     "unknown_zone",
+    "not_a_number",
     "incomplete_output",
     "invalid_transition",
     "loop_limit",
@@ -92,23 +93,23 @@ class WrongAnswer(NodeError):
 
 def outcome_data(outcome: Outcome) -> dict[str, Any]:
     failure = outcome.error
-    told = None if failure is None else [failure.code, failure.message, failure.phase, to_json(failure.fields)]
+    error = None if failure is None else [failure.code, failure.message, failure.phase, to_json(failure.fields)]
     return {
         "status": outcome.status,
         "outputs": to_json(outcome.outputs),
-        "error": told,
+        "error": error,
         "path": outcome.path,
         "unverifiable": list(outcome.unverifiable),
     }
 
 
 def outcome_from(data: Mapping[str, Any]) -> Outcome:
-    told = data["error"]
-    failure = None if told is None else NodeFailure(told[0], told[1], told[2], from_json(told[3]))
+    error = data["error"]
+    failure = None if error is None else NodeFailure(error[0], error[1], error[2], from_json(error[3]))
     return Outcome(data["status"], from_json(data["outputs"]), failure, data["path"], tuple(data["unverifiable"]))
 
 
-def failed(code: str, message: str, *, phase: str = "flow") -> Outcome:
+def build_refusal(code: str, message: str, *, phase: str = "flow") -> Outcome:
     """Return the outcome of an execution that was refused before any path ran."""
     return Outcome("error", error=NodeFailure(code, message, phase, {"error_code": code, "message": message}))
 

@@ -98,7 +98,7 @@ def _to_plain_set(value: set[Any] | frozenset[Any], depth: int) -> frozenset[Any
 
 
 def _to_plain_time(value: datetime, _: int) -> datetime:
-    """Return the time; with a zone of the caller's own making it is told in UTC."""
+    """Return the time, converted to UTC where its zone is of a class of the caller's."""
     if type(value) is not datetime:
         value = datetime.combine(value.date(), value.timetz())
     return value if type(value.tzinfo) in _ZONES else value.astimezone(UTC)

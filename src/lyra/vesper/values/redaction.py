@@ -91,7 +91,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _comparable(value: Any) -> Any:
-    """Return what equal values have in common: a number whatever its type and scale, a time whatever its zone."""
+    """Return a key that equal values share: a number whatever its type and scale, a time whatever its zone."""
     number = None if isinstance(value, bool) else number_of(value)
     if number is not None:
         return ("number", number)

@@ -68,7 +68,7 @@ class Schedule(msgspec.Struct, frozen=True):
 
 
 def schedule_of(text: str) -> Schedule | None:
-    """Return the schedule that a text means; None for what is none."""
+    """Return the schedule that a text means; None if it is not a schedule."""
     words = text.split()
     if len(words) == 2 and words[0] == "every":
         seconds = seconds_of(words[1])
@@ -109,7 +109,7 @@ _UNITS: Final = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h":
 
 
 def seconds_of(value: Any) -> float | None:
-    """Return the duration in seconds; None for what is not one, and for what is not more than nothing."""
+    """Return the duration in seconds; None if the text is not a duration or it is not positive."""
     if isinstance(value, (int, Decimal)) and not isinstance(value, bool):
         return float(value) if 0 < value < 10**9 else None
     if not isinstance(value, str):
@@ -155,7 +155,7 @@ class HttpRoute(msgspec.Struct, frozen=True):
 
 
 def route_of(text: str) -> HttpRoute | None:
-    """Return the route that a text means; None for what is none."""
+    """Return the route that a text means; None if it is not a route."""
     method, _, path = text.strip().partition(" ")
     path = path.strip()
     if method not in METHODS or not path.startswith("/"):

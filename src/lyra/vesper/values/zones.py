@@ -27,7 +27,7 @@ _NO_ZONES: Final = ("posix/", "right/", "localtime", "posixrules", "Factory")  #
 
 
 def zone_of(name: str) -> ZoneInfo | None:
-    """Return the zone of that name; None where there is none."""
+    """Return the zone of that name; None for an unknown name."""
     is_name = len(name) <= _CHARS_MAX and _NAME.match(name) and not name.startswith(_NO_ZONES)
     return _load(name) if is_name else None
 
