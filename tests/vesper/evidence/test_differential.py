@@ -11,12 +11,14 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
+from lyra.core.ids import make_random
 from lyra.vesper.confidence import lower_bound
 from lyra.vesper.direct.run import run as direct
 from lyra.vesper.evidence import differential
 from lyra.vesper.evidence.compare import compare
 from lyra.vesper.evidence.differential import Corpus, shrink
 from lyra.vesper.evidence.inputs import Boundaries, InputGenerator
+from lyra.vesper.evidence.likely_inputs import fitting_drawer
 from lyra.vesper.evidence.search import SearchCase
 from lyra.vesper.ir import LoopStep, NodeInput, NodeProgram
 from lyra.vesper.nodes import load
@@ -316,3 +318,40 @@ def test_a_caller_with_few_inputs_is_complete_where_its_callees_depend_on_inputs
     assert (report.complete, report.confidence == 1.0) == (is_complete, is_complete)
     assert report.counts.successes == 101 if is_complete else report.compared == 50
     assert not differential.test_node(load(_CALLER), 50).complete  # the callee is not known
+
+
+_ORDER = """
+node_id: order_v1
+type: function
+intent: write the lines of an order again
+inputs: {text: string}
+outputs:
+  success: {count: integer, normal: string}
+  error: {error_code: "enum[bad_line]", message: string}
+contracts: {postconditions: ["success => len(split(normal, '; ')) == count"]}
+flow:
+  - {step: pieces, operation: arithmetic, expression: "split(text, '; ')", output: pieces}
+  - step: each
+    operation: for_each
+    input: pieces
+    as: piece
+    steps:
+      - {step: look, operation: validation, guards: ["matches(piece, '^[A-Z]{2}-[0-9]{3,9}$')"], on_failure: {return_error: bad_line}}
+  - {step: count, operation: arithmetic, expression: len(pieces), output: count}
+  - {step: write, operation: arithmetic, expression: "join(pieces, '; ')", output: normal}
+testing: {test_cases: [{name: two, inputs: {text: AB-100; CD-200}, expected_output: {count: 2}}]}
+"""  # noqa: E501
+
+
+def test_parts_of_texts_are_repeated() -> None:
+    """Two lines that are the same are lost where the node keeps the distinct ones."""
+    assert differential.test_node(load(_ORDER), 2000).violations == ()
+    (broken,) = differential.test_node(load(_ORDER.replace("join(pieces", "join(distinct(pieces)")), 2000).violations
+    parts = broken.input["text"].split("; ")
+    assert len(set(parts)) < len(parts)
+
+
+def test_elements_of_lists_are_repeated() -> None:
+    draw = fitting_drawer(Array(DECIMAL), ("items",), {}, Boundaries(ADD))
+    lists = [draw(make_random(seed)) for seed in range(400)]
+    assert sum(len(items) > 1 and items[-1] in items[:-1] for items in lists) > 30

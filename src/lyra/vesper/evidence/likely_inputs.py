@@ -55,6 +55,7 @@ _AGAIN_MAX: Final = 3
 _KNOWN_MAX: Final = 10_000
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
 _ITEMS_MAX: Final = 4  # of an array without bounds; now and then as many as a boundary says
+_REPEATED_SHARE: Final = 0.15  # of arrays that have an element twice
 _TRIES: Final = 24  # to draw a text that a pattern and the bounds of its length both take
 _NO_ROOM: Final = Room()
 
@@ -279,11 +280,13 @@ def _texts(room: Room, lengths: Room, boundaries: Boundaries) -> Draw:
 
 
 def insert_pieces(text: str, boundaries: Boundaries, rng: Random) -> str:
-    """Return a text with what the program names put into it: between its parts, before or behind it; or cut or made
-    longer to a length that the program names."""
+    """Return a text with what the program names put into it: between its parts, before or behind it, or before one of
+    its parts once more; or cut or made longer to a length that the program names."""
     piece = pick(rng, boundaries.pieces) if boundaries.pieces else ""
     place = rng.randrange(0, len(text) + 1)
-    match rng.randrange(6):
+    match rng.randrange(7):
+        case 6 if piece:
+            return piece.join((text, pick(rng, text.split(piece))))
         case 0 | 1:
             return text[:place] + piece + text[place:]
         case 2:
@@ -323,6 +326,8 @@ def _items(kind: Array | SetType, path: Path, rooms: Rooms, boundaries: Boundari
         items = [item(rng) for _ in range(length)]
         if isinstance(kind, SetType):
             return list({str(value): value for value in items}.values())
+        if length > 1 and rng.random() < _REPEATED_SHARE:
+            items[-1] = items[rng.randrange(length - 1)]
         return items
 
     return draw
