@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,10 @@ KEY = "sk-ant-" + "planted0123456789abcdef"
 
 
 @pytest.fixture
-def memories(tmp_path: Path) -> SharedMemories:
-    return SharedMemories(tmp_path / "data" / "memory.db")
+def memories(tmp_path: Path) -> Iterator[SharedMemories]:
+    memories = SharedMemories(tmp_path / "data" / "memory.db")
+    yield memories
+    memories.close()
 
 
 def texts(items: list[Any]) -> list[str]:
@@ -95,8 +99,8 @@ def test_the_file_is_its_users_own(memories: SharedMemories) -> None:
     assert not memories.path.exists()
     memories.add("a", "Tea")
     assert oct(os.stat(memories.path).st_mode & 0o777) == "0o600"
-    other = SharedMemories(memories.path)
-    other.add("a", "Coffee")
+    with closing(SharedMemories(memories.path)) as other:
+        other.add("a", "Coffee")
     assert texts(memories.items("a")) == ["Tea", "Coffee"]
 
 

@@ -86,9 +86,9 @@ class SharedMemories:
                 (scope, kind, clean, self._clock.now(), int(tainted)),
             )
             connection.execute(
-                "DELETE FROM items WHERE scope = ?1 AND id NOT IN "
-                "(SELECT id FROM items WHERE scope = ?1 ORDER BY id DESC LIMIT ?2)",
-                (scope, ITEMS_MAX),
+                "DELETE FROM items WHERE scope = ? AND id NOT IN "
+                "(SELECT id FROM items WHERE scope = ? ORDER BY id DESC LIMIT ?)",
+                (scope, scope, ITEMS_MAX),
             )
             query = f"SELECT {_COLUMNS} FROM items WHERE scope = ? AND kind = ? AND text = ?"  # noqa: S608 - a constant
             return _item(connection.execute(query, (scope, kind, clean)).fetchone())
