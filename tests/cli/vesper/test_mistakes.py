@@ -166,3 +166,30 @@ def test_codes_of_a_called_node_that_are_not_declared_are_told(vesper, lyra):
         issues = vesper.json("validate", "order.vsp")["issues"]
         told = [issue["message"] for issue in issues if issue["code"] == "undeclared_error"]
         assert told == ([left] if left else [])
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "told"),
+    [
+        ("{amount: ", "{amunt: ", ("error", "unknown_input", "`fee_v1` has no input `amunt`", "`amount`")),
+        ('{amount: "{amount}"}}', "{}}", ("error", "missing_input", "`fee_v1` needs the input `amount`", "")),
+        ("ask.fee", "ask.fees", ("warning", "unknown_field", "`fee_v1` has no output `fees`", "`fee`")),
+        (
+            "type: too_large",
+            "type: to_large",
+            ("warning", "unreachable", "never answers with `to_large`", "`too_"),
+        ),
+    ],
+)
+def test_a_call_is_checked_against_the_node_that_it_calls(vesper, lyra, right, wrong, told):
+    (lyra.folder / "fee.vsp").write_text(CALLEE, encoding="utf-8")
+    rules = "on_error: [{error_type: too_large, return_error: too_small}], node_id: fee_v1,"
+    text = CALLER.replace("node_id: fee_v1,", rules)
+    codes = {"unknown_input", "missing_input", "unknown_field", "unreachable"}
+    (lyra.folder / "order.vsp").write_text(text, encoding="utf-8")
+    assert not codes & {issue["code"] for issue in vesper.json("validate", "order.vsp")["issues"]}
+    (lyra.folder / "order.vsp").write_text(text.replace(right, wrong), encoding="utf-8")
+    issues = json.loads(vesper("validate", "order.vsp", "--json").stdout)["issues"]
+    severity, code, message, hint = told
+    rows = [issue for issue in issues if (issue["severity"], issue["code"]) == (severity, code)]
+    assert any(message in row["message"] and hint in (row["hint"] or "") for row in rows)

@@ -10,6 +10,7 @@ calls. A rule maps an error where it answers: on the step, on the transaction ar
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -18,12 +19,14 @@ from lyra.vesper import ir
 from lyra.vesper.check.answers import CODE_FIELDS
 from lyra.vesper.check.state import CheckState
 from lyra.vesper.check.steps import parts_of
+from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.outcome import CODES, NOT_CONFIGURED
 from lyra.vesper.values.types import EnumType, without_null
 
 Act = ir.EffectStep | ir.TransactionStep
 _STATUS: Final = re.compile(r"http_([0-9]{3}|[0-9]xx)\Z")
 _OF_ALL_ACTS: Final = frozenset({*CODES, "*", "circuit_open", "in_doubt"}) - {NOT_CONFIGURED}
+_OF_CALLS: Final = _OF_ALL_ACTS | {"effect_failed", "unknown_node", "node_not_found", "recursive_node"}
 _OF_DATABASES: Final = _OF_ALL_ACTS | {"database_unavailable", "database_error"}
 _KINDS: Final = {  # what an act can fail with, where that is known
     "db.query": _OF_DATABASES | {"too_many_rows"},
@@ -68,16 +71,7 @@ def judge_unmapped_errors(program: ir.NodeProgram, state: CheckState) -> None:
 def _judge_callee(step: ir.EffectStep, caught: frozenset[str], path: Path, state: CheckState) -> None:
     if "*" in caught:
         return
-    request = step.request
-    called = (
-        next(
-            (str(value.value) for key, value in request.entries if key == "node_id" and isinstance(value, ir.Constant)),
-            "",
-        )
-        if isinstance(request, ir.MapOf)
-        else ""
-    )
-    callee = state.callees(called) if state.callees is not None else None
+    called, callee = _find_callee(step, state)
     if callee is None:
         return
     codes = list_error_codes(callee)
@@ -87,6 +81,71 @@ def _judge_callee(step: ir.EffectStep, caught: frozenset[str], path: Path, state
     elif left := [f"`{code}`" for code in codes if code not in caught and code not in CODES]:
         message = f"`{called}` can answer with {', '.join(left)}, which this node does not declare"
         state.warn("undeclared_error", message, path, hint=_HINT)
+
+
+def _find_callee(step: ir.EffectStep, state: CheckState) -> tuple[str, ir.NodeProgram | None]:
+    """Return the id by which a step calls a node, and the node where it is known."""
+    entries = dict(step.request.entries) if isinstance(step.request, ir.MapOf) else {}
+    node_id = entries.get("node_id")
+    called = str(node_id.value) if isinstance(node_id, ir.Constant) else ""
+    return called, state.callees(called) if state.callees is not None and called else None
+
+
+def judge_calls(program: ir.NodeProgram, state: CheckState) -> None:
+    """Remark on inputs, outputs and error codes that a called node does not have."""
+    paths = {step.name: step.path for step in state.node.all_steps()}
+    parts = list(parts_of(program.steps))
+    written = Counter(part.target for part in parts if isinstance(part, ir.AssignStep))
+    written.update(part.variable for part in parts if isinstance(part, ir.ForEachStep))
+    for part in parts:
+        if isinstance(part, ir.EffectStep):
+            written.update((part.output, *(name for name, _ in part.extract)))
+    for step in parts_of((program.steps, program.rules)):
+        if not isinstance(step, ir.EffectStep) or step.kind != "node.call":
+            continue
+        called, callee = _find_callee(step, state)
+        if callee is None:
+            continue
+        path = paths.get(step.name, ("flow",))
+        given = dict(step.request.entries).get("parameters") if isinstance(step.request, ir.MapOf) else None
+        if isinstance(given, ir.MapOf):
+            _judge_call_inputs(called, callee, [key for key, _ in given.entries], path, state)
+        codes = list_error_codes(callee)
+        for rule in step.rules:
+            if codes is not None and rule.error not in _OF_CALLS and rule.error not in codes:
+                message = f"`{called}` never answers with `{rule.error}`"
+                state.warn("unreachable", message, path, hint=close_to(rule.error, codes))
+        if written[step.output] == 1:
+            outputs = [output.name for output in callee.success]
+            for name in _fields_read(program, step.output):
+                if outputs and name not in outputs:
+                    message = f"`{called}` has no output `{name}`, so `{step.output}.{name}` is null"
+                    state.warn("unknown_field", message, path, hint=close_to(name, outputs))
+
+
+def _judge_call_inputs(
+    called: str, callee: ir.NodeProgram, given: Sequence[str], path: Path, state: CheckState
+) -> None:
+    """Refuse a call with an input that the called node does not have, or without one that it needs."""
+    names = [declared.name for declared in callee.inputs]
+    for name in given:
+        if name not in names:
+            state.error("unknown_input", f"`{called}` has no input `{name}`", path, hint=close_to(name, names))
+    for declared in callee.inputs:
+        if declared.required and declared.name not in given:
+            state.error("missing_input", f"`{called}` needs the input `{declared.name}`", path)
+
+
+def _fields_read(program: ir.NodeProgram, variable: str) -> list[str]:
+    """Return the fields of a variable that a program reads."""
+    fields = (part for part in parts_of((program.steps, program.rules)) if isinstance(part, ir.FieldOf))
+    return list(
+        dict.fromkeys(
+            field.name
+            for field in fields
+            if isinstance(field.target, ir.NodeVariable) and field.target.name == variable
+        )
+    )
 
 
 def judge_unmet_rules(program: ir.NodeProgram, state: CheckState) -> None:

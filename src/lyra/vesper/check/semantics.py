@@ -16,7 +16,7 @@ from typing import Final
 from lyra.core.checking.document import Path
 from lyra.vesper.check.answers import CODE_FIELDS
 from lyra.vesper.check.effects import DANGEROUS, covering, matches, overlap, parse_denial
-from lyra.vesper.check.errors import judge_unmapped_errors, judge_unmet_rules
+from lyra.vesper.check.errors import judge_calls, judge_unmapped_errors, judge_unmet_rules
 from lyra.vesper.check.infer import Typing
 from lyra.vesper.check.satisfiable import judge_contracts
 from lyra.vesper.check.state import CheckState, NameScope
@@ -430,6 +430,7 @@ RULES: Final[tuple[Rule, ...]] = (
     judge_outputs,
     judge_error_coverage,
     judge_unmapped_errors,
+    judge_calls,
     judge_unmet_rules,
     judge_capability_closure,
     judge_dangerous_capabilities,
