@@ -277,8 +277,9 @@ def test(
     is_interrupted = False
     try:
         while run.has_more(count, accepted, stop_after):
+            before = run.compared
             run.compare_next()
-            if progress is not None and run.compared % _PROGRESS_OF == 0:
+            if progress is not None and run.compared > before and run.compared % _PROGRESS_OF == 0:
                 progress(run.compared)
     except KeyboardInterrupt:
         if not keep_interrupted:
