@@ -84,7 +84,7 @@ INSIDE = {
     *("UnreadableInputs", "SqlRefused"),
     *("DeclaredError", "EffectError", "EffectFailure", "FailedAct", "HttpFailure", "Misfit"),
     *("Mismatch", "NodeError", "NotSupplied", "UndefinedName", "Unjudged", "Unverifiable"),
-    *("_Answered", "_EffectFailed", "_Refused", "_Returned", "_TooLong", "_RecordLeaves"),
+    *("_Answered", "_EffectFailed", "_Refused", "_Returned", "_TooLong", "_RecordLeaves", "WrongAnswer"),
     *("UnsupportedNode", "NoModelInput", "_NoPattern"),
     # of Sage: a hook's failure is its answer, a damaged index is made anew, the end of a file ends the reading of it
     *("HookFailed", "_Damaged", "StreamEnded"),
