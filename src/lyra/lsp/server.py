@@ -135,7 +135,9 @@ class EditorServer(LanguageServer):
     def _publish(self, path: str, *, thorough: bool = False) -> None:
         self._timers.pop(path, None)
         document = self.texts.open.get(path)
-        if document is None:
+        if (
+            document is None or self.protocol.is_shut_down
+        ):  # a client that is done hears no more; its pipe may be closed
             return
         loop = asyncio.get_running_loop()
         begun = loop.time()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lyra.errors import ConfigError
 from lyra.kernel import Kernel
 from tests.kernel.conftest import settle
 
@@ -156,3 +157,15 @@ def test_a_memory_of_a_marked_process_carries_the_mark(tmp_path):
 
     run(first())
     assert run(second()) == [False, True]
+
+
+@pytest.mark.parametrize("origin", [None, 3, {"decision": "retry"}, b"web"], ids=repr)
+def test_an_origin_is_text(origin: Any) -> None:
+    async def main() -> None:
+        async with Kernel() as kernel:
+            process = kernel.spawn(listener)
+            with pytest.raises(ConfigError, match="an origin is text"):
+                kernel.taint.mark(process.pid, origin)
+            assert not kernel.taint.is_tainted(process.pid)
+
+    run(main())

@@ -105,6 +105,22 @@ def test_a_client_that_goes_away_ends_the_server(fresh):
     assert client.process.wait(30) == 1
 
 
+def test_nothing_is_published_after_shutdown(fresh):
+    """Diagnostics that were due later would be written to a pipe that the client has closed."""
+    client = fresh()
+    client.start()
+    client.open("a.vega", "fn main() { }\n")
+    client.change("a.vega", {"text": "fn main( {\n"})
+    client.get("shutdown")
+    client.notes.clear()
+    time.sleep(1.0)
+    assert client.ask("textDocument/hover", client.place_in("a.vega", 0, 0))["error"]["code"] == -32600
+    assert client.notes == []
+    client.tell("exit")
+    assert client.process.wait(30) == 0
+    assert client.errors == b""
+
+
 def test_requests_before_initialize_and_after_shutdown_are_refused(fresh):
     client = fresh()
     assert client.ask("textDocument/hover", client.place_in("a.vega", 0, 0))["error"]["code"] == -32002

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from itertools import pairwise
 
@@ -315,3 +316,19 @@ def test_a_closed_runtime_executes_nothing(node, mode):
     runtime.close()
     with pytest.raises(ProcessError, match="closed"):
         runtime.execute(node, {"number": 1}, mode)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
+def test_a_closed_runtime_has_no_file_of_its_store_open(tmp_path):
+    """Also while somebody keeps the runtime: its store is closed, not left to the garbage collector."""
+    store = tmp_path / "lyra.db"
+
+    def open_files():
+        links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+        return [path for path in map(os.path.realpath, links) if path.startswith(str(store))]
+
+    runtime = vesper.Runtime(str(store))
+    assert runtime.execute(vesper.load(DOUBLE), {"number": 2}).outputs == {"doubled": 4}
+    assert open_files()
+    runtime.close()
+    assert open_files() == []
