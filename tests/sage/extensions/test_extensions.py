@@ -65,7 +65,7 @@ def test_everything_of_a_session_is_in_one_place(desk: Desk, store: PluginStore,
     extensions = Session(desk).extensions
     assert {"go", "x", "testing", "acme:ship"} <= set(extensions.slash_commands())
     assert {"Explore", "docs"} <= set(extensions.sub_agents())
-    tools = extensions.tools(Workspace(str(desk.project))).__lyra_tools__()
+    tools = extensions.__lyra_tools__()
     assert [tool.name for tool in tools] == ["Skill", "look"]
     assert list(extensions.hooks()) == ["plugin:acme"]
     assert [server.name for server in extensions.servers()] == ["acme-a"]
@@ -160,7 +160,7 @@ def test_a_plugin_that_becomes_invalid_keeps_its_last_good_version(
 ) -> None:
     home = install(store, tmp_path / "acme")
     session = Session(desk)
-    tools = session.extensions.tools(Workspace(str(desk.project)))
+    tools = session.extensions
     put(home / "hooks.toml", "broken")
     put(home / "commands/ship.md", "---\nx: y\n---\nBroken.")
     assert session.look()
@@ -213,7 +213,7 @@ def test_an_agent_sees_changed_tools_with_its_next_message(desk: Desk, store: Pl
     model = says("a", "b")
     clock = SimClock(2_000_000_000.0)
     extensions = Extensions(str(desk.project), trusted=True, env=desk.env, clock=clock)
-    agent = Agent("w", model=model, tools=[extensions.tools(Workspace(str(desk.project)))])
+    agent = Agent("w", model=model, tools=[extensions])
 
     async def main() -> None:
         async with Kernel("memory") as kernel:
