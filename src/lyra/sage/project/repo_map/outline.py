@@ -5,8 +5,8 @@ their files are ranked by what they mention and have no symbols. Of all other fi
 not text, too long, or written by a program (lines without end) has no outline, and one that its parser cannot read has
 no symbols: no file can stop the map. A signature is one line of the source: what it says up to the body, without
 comments, and with every string in it masked, since a default value can hold whole sentences. Grammars come from the
-packages of the extra `map`, one package a language: nothing is ever downloaded. `LANGUAGES` says which kinds of nodes are definitions and which are entered; the
-body of a function never is.
+packages of the extra `map`, one package a language: nothing is ever downloaded. `LANGUAGES` says which kinds of nodes
+are definitions and which are entered; the body of a function never is.
 """
 
 from __future__ import annotations
