@@ -94,7 +94,7 @@ def _manifest(document: Any, folder: str, report: Report) -> PluginManifest:
         version=_version(given, report),
         description=_line(given, "description", report, most=300),
         assets=_assets(given.get("assets", {}), folder, report),
-        passed_over=_passed_over(given),
+        passed_over=_list_gone(given),
     )
 
 
@@ -126,7 +126,7 @@ def _version(given: dict[str, Any], report: Report) -> str:
     return str(value)
 
 
-def _passed_over(given: dict[str, Any]) -> tuple[str, ...]:
+def _list_gone(given: dict[str, Any]) -> tuple[str, ...]:
     assets = given.get("assets")
     parts = [f"assets.{kind}" for kind in _GONE_ASSETS if isinstance(assets, dict) and kind in assets]
     return (*(key for key in GONE if key in given), *parts)
