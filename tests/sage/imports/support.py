@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lyra.sage.imports.apply import Change, ImportState, compare, undo, write
+from lyra.sage.imports.apply import ImportedFile, ImportState, compare, undo, write
 from lyra.sage.imports.planned import LeftOut
 from lyra.sage.imports.sources import AGENTS, plan, project_place, user_place
 
@@ -58,5 +58,5 @@ class Desk:
         return {name: path.read_text() for name, path in mine.items()}
 
 
-def acts(changes: list[Change]) -> dict[str, str]:
+def acts(changes: list[ImportedFile]) -> dict[str, str]:
     return {change.planned.target: change.act for change in changes}

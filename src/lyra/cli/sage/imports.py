@@ -15,8 +15,8 @@ from lyra.cli.app import Invocation, json_option
 from lyra.cli.render import document, note, printable, table
 
 if TYPE_CHECKING:
-    from lyra.sage.imports.apply import Change
-    from lyra.sage.imports.planned import LeftOut, Place
+    from lyra.sage.imports.apply import ImportedFile
+    from lyra.sage.imports.planned import ImportPlace, LeftOut
 
 _AGENTS: Final = ("claude", "codex", "cursor", "memory")
 _WORDS: Final = {"new": "new", "change": "changed", "same": "as it was", "remove": "removed", "kept": "kept"}
@@ -59,7 +59,7 @@ def import_(
         _ask_for_trust(invocation, place)
 
 
-def _show(changes: list[Change], left_out: list[LeftOut], *, dry_run: bool) -> None:
+def _show(changes: list[ImportedFile], left_out: list[LeftOut], *, dry_run: bool) -> None:
     if not changes and not left_out:
         note("there is nothing to take over or to take back here")
         return
@@ -75,14 +75,14 @@ def _show(changes: list[Change], left_out: list[LeftOut], *, dry_run: bool) -> N
             click.echo(printable(f"  {source}  {what}: {why}"))
 
 
-def _ask_for_trust(invocation: Invocation, place: Place) -> None:
+def _ask_for_trust(invocation: Invocation, place: ImportPlace) -> None:
     from lyra.cli.commands.trust import ask_for_trust
 
     note("files of a project count once you trust them")
     ask_for_trust(invocation, place.root, rules=True)
 
 
-def _data(place: Place, changes: list[Change], left_out: list[LeftOut]) -> dict[str, Any]:
+def _data(place: ImportPlace, changes: list[ImportedFile], left_out: list[LeftOut]) -> dict[str, Any]:
     files = [
         {"file": item.target, "act": act, "kind": item.kind, "source": item.source, "agent": item.agent, "why": why}
         for act, item, why in changes

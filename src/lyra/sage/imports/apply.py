@@ -25,7 +25,7 @@ from lyra.config.files import project_file, write_private
 from lyra.core.own_files import make_folder
 from lyra.core.user_folders import data_folder
 from lyra.errors import ConfigError
-from lyra.sage.imports.planned import Place, Planned
+from lyra.sage.imports.planned import ImportPlace, Planned
 
 Act = Literal["new", "change", "same", "remove", "kept"]
 _BEGIN: Final = "sage import: begin"
@@ -33,7 +33,7 @@ _END: Final = "sage import: end"
 _STATE_BYTES_MAX: Final = 1 << 20
 
 
-class Change(NamedTuple):
+class ImportedFile(NamedTuple):
     """What becomes of one target; `why` says why a file is kept as it is."""
 
     act: Act
@@ -49,7 +49,7 @@ class WrittenFile(msgspec.Struct, frozen=True):
 class ImportState:
     """What was written below one root, and by which agent's import."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ImportPlace) -> None:
         name = blake2b(os.fsencode(place.root), digest_size=8).hexdigest()
         self._path = data_folder() / "imports" / f"{name}.json"
         self.files: dict[str, WrittenFile] = self._read()
@@ -72,9 +72,11 @@ class ImportState:
 
 
 # ---------------------------------------------------------------- looking
-def compare(place: Place, planned: Iterable[Planned], agents: Collection[str], state: ImportState) -> list[Change]:
+def compare(
+    place: ImportPlace, planned: Iterable[Planned], agents: Collection[str], state: ImportState
+) -> list[ImportedFile]:
     """Return what an import of these agents' files would do."""
-    changes: list[Change] = []
+    changes: list[ImportedFile] = []
     blocks: dict[str, list[Planned]] = {}
     for item in planned:
         if item.block:
@@ -91,38 +93,38 @@ def compare(place: Place, planned: Iterable[Planned], agents: Collection[str], s
     return changes
 
 
-def _compare_file(place: Place, item: Planned, state: ImportState) -> Change:
+def _compare_file(place: ImportPlace, item: Planned, state: ImportState) -> ImportedFile:
     now = _read(place, item.target)
     if now is None:
-        return Change("new", item)
+        return ImportedFile("new", item)
     if now == item.data:
-        return Change("same", item)
+        return ImportedFile("same", item)
     written = state.files.get(item.target)
     if written is not None and written.sha256 == _digest(now):
-        return Change("change", item)
+        return ImportedFile("change", item)
     why = "you have edited it since" if written is not None else "there is such a file"
-    return Change("kept", item, why)
+    return ImportedFile("kept", item, why)
 
 
-def _compare_block(place: Place, target: str, parts: list[Planned]) -> list[Change]:
+def _compare_block(place: ImportPlace, target: str, parts: list[Planned]) -> list[ImportedFile]:
     """Return the change of the one block of a file; the parts that its settings do not take are kept out of it."""
     now = (_read(place, target) or b"").decode("utf-8", "replace")
     if target == "lyra.toml" and not now and not place.is_user:
         above = project_file(place.root, None)
         if above is not None:
             why = f"{above} counts here: a second file would hide it"
-            return [Change("kept", part, why) for part in parts]
+            return [ImportedFile("kept", part, why) for part in parts]
     fitting: list[Planned] = []
-    changes: list[Change] = []
+    changes: list[ImportedFile] = []
     for part in parts:
         why = _misfit(target, _with_block(now, target, [*fitting, part]))
         if why:
-            changes.append(Change("kept", part, why))
+            changes.append(ImportedFile("kept", part, why))
         else:
             fitting.append(part)
     whole = _with_block(now, target, fitting)
     act: Act = "same" if whole == now else "change" if now else "new"
-    return [*changes, *(Change(act, part) for part in fitting)]
+    return [*changes, *(ImportedFile(act, part) for part in fitting)]
 
 
 def _misfit(target: str, text: str) -> str:
@@ -135,20 +137,22 @@ def _misfit(target: str, text: str) -> str:
     return ""
 
 
-def _compare_gone(place: Place, gone: Planned, written: WrittenFile) -> Change:
+def _compare_gone(place: ImportPlace, gone: Planned, written: WrittenFile) -> ImportedFile:
     now = _read(place, gone.target)
     if gone.block:
         text = (now or b"").decode("utf-8", "replace")
-        return Change("remove" if _BEGIN in text else "same", gone)
+        return ImportedFile("remove" if _BEGIN in text else "same", gone)
     if now is None:
-        return Change("remove", gone)
+        return ImportedFile("remove", gone)
     return (
-        Change("remove", gone) if _digest(now) == written.sha256 else Change("kept", gone, "you have edited it since")
+        ImportedFile("remove", gone)
+        if _digest(now) == written.sha256
+        else ImportedFile("kept", gone, "you have edited it since")
     )
 
 
 # ---------------------------------------------------------------- writing
-def write(place: Place, changes: Iterable[Change], state: ImportState) -> None:
+def write(place: ImportPlace, changes: Iterable[ImportedFile], state: ImportState) -> None:
     """Do what `compare` said, and remember it."""
     changes = list(changes)
     blocks: dict[str, list[Planned]] = {}
@@ -177,7 +181,7 @@ def write(place: Place, changes: Iterable[Change], state: ImportState) -> None:
         state.save()
 
 
-def undo(place: Place, state: ImportState) -> list[Change]:
+def undo(place: ImportPlace, state: ImportState) -> list[ImportedFile]:
     """Remove what was written and is still as it was; return what became of each."""
     changes = []
     for target, written in list(state.files.items()):
@@ -210,7 +214,7 @@ def _comment(target: str, words: str) -> str:
     return _line(target, words) if target.endswith(".toml") else ""
 
 
-def _read(place: Place, target: str) -> bytes | None:
+def _read(place: ImportPlace, target: str) -> bytes | None:
     """Return what stands at a target now; None where nothing does."""
     path = _path(place, target)
     try:
@@ -222,7 +226,7 @@ def _read(place: Place, target: str) -> bytes | None:
         raise ConfigError(f"it cannot be read: {error.strerror}", place=path) from None
 
 
-def _write(place: Place, target: str, data: bytes, *, runs: bool) -> None:
+def _write(place: ImportPlace, target: str, data: bytes, *, runs: bool) -> None:
     path = _path(place, target)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -230,7 +234,7 @@ def _write(place: Place, target: str, data: bytes, *, runs: bool) -> None:
         file.write(data)
 
 
-def _remove(place: Place, item: Planned) -> None:
+def _remove(place: ImportPlace, item: Planned) -> None:
     path = _path(place, item.target)
     if item.block:
         text = (_read(place, item.target) or b"").decode("utf-8", "replace")
@@ -245,7 +249,7 @@ def _remove(place: Place, item: Planned) -> None:
         folder = os.path.dirname(folder)
 
 
-def _path(place: Place, target: str) -> str:
+def _path(place: ImportPlace, target: str) -> str:
     """Return the path of a target; ConfigError where a link on the way to it leads somewhere else."""
     path = os.path.normpath(os.path.join(place.root, target))
     folder = os.path.dirname(path)

@@ -38,7 +38,7 @@ class LeftOut(NamedTuple):
     why: str
 
 
-class Place(NamedTuple):
+class ImportPlace(NamedTuple):
     """Where is read, and where is written: a project's folder, or the user's own folders. `prefix` is that of the
     extensions below `root`: ".lyra/", or "" for the user's own."""
 

@@ -22,7 +22,7 @@ from lyra.core.hook_events import HOOK_EVENTS
 from lyra.errors import ConfigError
 from lyra.mcp.settings import settings_of
 from lyra.sage.extensions.extension_files import one_line
-from lyra.sage.imports.planned import LeftOut, Place, Planned
+from lyra.sage.imports.planned import ImportPlace, LeftOut, Planned
 from lyra.tools.permissions.rules import Effect, Rule
 from lyra.tools.permissions.subjects import TOOLS
 
@@ -85,7 +85,7 @@ def convert_rule(text: str, effect: Effect, *, of_user: bool = False) -> tuple[s
     return converted, ""
 
 
-def permissions(place: Place, name: str, settings: Mapping[str, Any], target: str) -> Iterator[Item]:
+def permissions(place: ImportPlace, name: str, settings: Mapping[str, Any], target: str) -> Iterator[Item]:
     """Yield the file of rules that `permissions` of a settings file becomes."""
     given = settings.get("permissions")
     if not isinstance(given, dict):
@@ -114,7 +114,7 @@ def permissions(place: Place, name: str, settings: Mapping[str, Any], target: st
 
 
 # ---------------------------------------------------------------- hooks
-def hooks(place: Place, name: str, settings: Mapping[str, Any], agent: str) -> Iterator[Item]:
+def hooks(place: ImportPlace, name: str, settings: Mapping[str, Any], agent: str) -> Iterator[Item]:
     """Yield the block of `lyra.toml` with the hooks of a settings file."""
     given = settings.get("hooks") or {}
     entries: list[tuple[str, dict[str, Any]]] = []
@@ -124,24 +124,24 @@ def hooks(place: Place, name: str, settings: Mapping[str, Any], agent: str) -> I
             continue
         for group in groups if isinstance(groups, list) else ():
             for hook in group.get("hooks", ()) if isinstance(group, dict) else ():
-                made = _hook(place, name, event, str(group.get("matcher") or ""), hook)
-                if isinstance(made, LeftOut):
-                    yield made
+                entry = _hook(place, name, event, str(group.get("matcher") or ""), hook)
+                if isinstance(entry, LeftOut):
+                    yield entry
                 else:
-                    entries.append((event, made))
+                    entries.append((event, entry))
     status = settings.get("statusLine")
     if isinstance(status, dict):
-        made = _hook(place, name, "StatusLine", "", {key: status[key] for key in ("type", "command") if key in status})
-        if isinstance(made, LeftOut):
-            yield made
+        entry = _hook(place, name, "StatusLine", "", {key: status[key] for key in ("type", "command") if key in status})
+        if isinstance(entry, LeftOut):
+            yield entry
         else:
-            entries.append(("StatusLine", made))
+            entries.append(("StatusLine", entry))
     if entries:
         parts = [f"[[hooks.{event}]]\n" + _pairs(entry) for event, entry in entries]
         yield Planned("lyra.toml", "\n".join(parts).encode(), "hooks", name, agent, block=True)
 
 
-def _hook(place: Place, name: str, event: str, matcher: str, hook: Any) -> dict[str, Any] | LeftOut:
+def _hook(place: ImportPlace, name: str, event: str, matcher: str, hook: Any) -> dict[str, Any] | LeftOut:
     command = hook.get("command") if isinstance(hook, dict) else None
     shown = f"hooks.{event}: {one_line(str(command or hook))[:80]}"
     if not isinstance(command, str) or hook.get("type", "command") != "command":
@@ -181,7 +181,7 @@ def other_keys(name: str, settings: Mapping[str, Any]) -> Iterator[LeftOut]:
 
 
 # ---------------------------------------------------------------- MCP servers
-def servers(place: Place, name: str, table: Any, agent: str) -> Iterator[Item]:
+def servers(place: ImportPlace, name: str, table: Any, agent: str) -> Iterator[Item]:
     """Yield the block of `lyra.toml` with MCP servers, which a file has by their names."""
     parts = []
     for server, entry in table.items() if isinstance(table, dict) else ():

@@ -25,7 +25,7 @@ from lyra.core.user_folders import data_folder, user_folder
 from lyra.errors import ConfigError
 from lyra.sage.extensions.skills.skills import SKILL_FILE
 from lyra.sage.imports import settings, texts
-from lyra.sage.imports.planned import LeftOut, Place, Planned
+from lyra.sage.imports.planned import ImportPlace, LeftOut, Planned
 from lyra.tools.builtin.search_worker import PASSED_OVER
 
 Item = Planned | LeftOut
@@ -33,20 +33,20 @@ _FOLDERS_MAX: Final = 5_000
 _MEMORY_FILE: Final = "memory.db"
 
 
-def project_place(folder: str) -> Place:
+def project_place(folder: str) -> ImportPlace:
     real = os.path.realpath(folder)
-    return Place(real, real, ".lyra/")
+    return ImportPlace(real, real, ".lyra/")
 
 
-def user_place(env: Mapping[str, str]) -> Place:
+def user_place(env: Mapping[str, str]) -> ImportPlace:
     own = user_folder(env)
     home = env.get("HOME", "")
     if own is None or not os.path.isabs(home):
         raise ConfigError("there is no home folder", hint="set HOME", key="HOME")
-    return Place(home, own, "")
+    return ImportPlace(home, own, "")
 
 
-def plan(place: Place, agents: tuple[str, ...]) -> tuple[list[Planned], list[LeftOut]]:
+def plan(place: ImportPlace, agents: tuple[str, ...]) -> tuple[list[Planned], list[LeftOut]]:
     """Return what these agents' files come to. Of two with one target the first counts."""
     planned: dict[str, Planned] = {}
     left_out: list[LeftOut] = []
@@ -65,7 +65,7 @@ def plan(place: Place, agents: tuple[str, ...]) -> tuple[list[Planned], list[Lef
 
 
 # ---------------------------------------------------------------- Claude Code
-def _claude(place: Place) -> Iterator[Item]:
+def _claude(place: ImportPlace) -> Iterator[Item]:
     yield from _claude_rules(place)
     yield from _markdown(place, ".claude", "claude")
     for name, target in (("settings.json", "permissions.toml"), ("settings.local.json", "permissions.local.toml")):
@@ -88,9 +88,9 @@ def _claude(place: Place) -> Iterator[Item]:
         yield from settings.servers(place, ".claude.json", given.get("mcpServers"), "claude")
 
 
-def _claude_rules(place: Place) -> Iterator[Item]:
+def _claude_rules(place: ImportPlace) -> Iterator[Item]:
     if place.is_user:
-        yield from _own_rules(place, ".claude/CLAUDE.md", "claude")
+        yield from _copy_rules(place, ".claude/CLAUDE.md", "claude")
     else:
         for folder in _folders(place):
             names = [os.path.join(folder, name) for name in ("CLAUDE.md", ".claude/CLAUDE.md", "CLAUDE.local.md")]
@@ -113,7 +113,7 @@ def _claude_rules(place: Place) -> Iterator[Item]:
             yield texts.rule(place, f"claude-{inside}", body, name, "claude")
 
 
-def _own_rules(place: Place, source: str, agent: str) -> Iterator[Item]:
+def _copy_rules(place: ImportPlace, source: str, agent: str) -> Iterator[Item]:
     """Yield the user's own rules: a copy, and the line of SAGE.md that imports it."""
     data = place.read(source, most=1 << 20)
     if data is None or not data.strip():
@@ -122,7 +122,7 @@ def _own_rules(place: Place, source: str, agent: str) -> Iterator[Item]:
     yield Planned("SAGE.md", f"@imported/{agent}.md\n".encode(), "rules", source, agent, block=True)
 
 
-def _folders(place: Place) -> Iterator[str]:
+def _folders(place: ImportPlace) -> Iterator[str]:
     """Yield the project's folders, as paths below it, without hidden ones and those of dependencies."""
     for number, (here, names, _) in enumerate(os.walk(place.home)):
         names[:] = sorted(name for name in names if not name.startswith(".") and name not in PASSED_OVER)
@@ -131,7 +131,7 @@ def _folders(place: Place) -> Iterator[str]:
         yield "" if here == place.home else os.path.relpath(here, place.home)
 
 
-def _markdown(place: Place, folder: str, agent: str, *, commands: str = "commands") -> Iterator[Item]:
+def _markdown(place: ImportPlace, folder: str, agent: str, *, commands: str = "commands") -> Iterator[Item]:
     """Yield commands, sub-agents and skills below a folder of an agent."""
     for name in place.list(f"{folder}/{commands}", ".md"):
         yield from texts.command(place, name, f"{folder}/{commands}", agent)
@@ -140,16 +140,16 @@ def _markdown(place: Place, folder: str, agent: str, *, commands: str = "command
     yield from _skills(place, f"{folder}/skills", agent)
 
 
-def _skills(place: Place, folder: str, agent: str) -> Iterator[Item]:
+def _skills(place: ImportPlace, folder: str, agent: str) -> Iterator[Item]:
     for name in place.list(folder, SKILL_FILE.lower(), depth=2):
         if os.path.basename(name) == SKILL_FILE and os.path.dirname(name) != folder:
             yield from texts.skill(place, name, agent)
 
 
 # ---------------------------------------------------------------- Codex
-def _codex(place: Place) -> Iterator[Item]:
+def _codex(place: ImportPlace) -> Iterator[Item]:
     if place.is_user:
-        yield from _own_rules(place, ".codex/AGENTS.md", "codex")
+        yield from _copy_rules(place, ".codex/AGENTS.md", "codex")
     yield from _markdown(place, ".codex", "codex", commands="prompts")
     yield from _skills(place, ".agents/skills", "codex")
     given, problem = settings.read_object(place.read(".codex/config.toml"), ".codex/config.toml")
@@ -166,7 +166,7 @@ def _codex(place: Place) -> Iterator[Item]:
 
 
 # ---------------------------------------------------------------- Cursor
-def _cursor(place: Place) -> Iterator[Item]:
+def _cursor(place: ImportPlace) -> Iterator[Item]:
     if not place.is_user:
         names = [name for name in (".cursorrules",) if place.read(name) is not None]
         for name in (*names, *place.list(".cursor/rules", ".mdc", ".md")):
@@ -180,7 +180,7 @@ def _cursor(place: Place) -> Iterator[Item]:
 
 
 # ---------------------------------------------------------------- Sage's own memory
-def _memory(place: Place) -> Iterator[Item]:
+def _memory(place: ImportPlace) -> Iterator[Item]:
     """Yield what an earlier version of Sage remembered in the folder, but for what it learned from text of outside."""
     path = data_folder() / _MEMORY_FILE
     if place.is_user or not path.is_file():
@@ -203,7 +203,7 @@ def _read_memory(path: Path, scope: str) -> list[tuple[str, bool]]:
         raise ConfigError(f"what Sage remembered cannot be read: {error}", place=str(path)) from None
 
 
-AGENTS: Final[dict[str, Callable[[Place], Iterator[Any]]]] = {
+AGENTS: Final[dict[str, Callable[[ImportPlace], Iterator[Any]]]] = {
     "claude": _claude,
     "codex": _codex,
     "cursor": _cursor,

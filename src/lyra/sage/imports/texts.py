@@ -17,7 +17,7 @@ from lyra.core.secrets.visible import without_invisible
 from lyra.sage.extensions.custom_commands import BUILT_IN_COMMANDS
 from lyra.sage.extensions.extension_files import BODY_CHARS_MAX, NAME, one_line
 from lyra.sage.extensions.skills.skills import SKILL_FILE
-from lyra.sage.imports.planned import LeftOut, Place, Planned, read_head
+from lyra.sage.imports.planned import ImportPlace, LeftOut, Planned, read_head
 from lyra.sage.imports.settings import convert_rule
 
 _POSITION: Final = re.compile(r"\$([1-9])\b|\$ARGUMENTS\[([0-9])\]")
@@ -33,7 +33,7 @@ _ALLOWS: Final = "it allows there and would limit here: permission rules do that
 Item = Planned | LeftOut
 
 
-def command(place: Place, name: str, folder: str, agent: str) -> Iterator[Item]:
+def command(place: ImportPlace, name: str, folder: str, agent: str) -> Iterator[Item]:
     """Yield the command of a Markdown file in `folder`, named after its path."""
     keys, body = read_source(place, name)
     parts = [_clean(part) for part in os.path.relpath(name, folder)[: -len(".md")].split(os.sep)]
@@ -47,14 +47,14 @@ def command(place: Place, name: str, folder: str, agent: str) -> Iterator[Item]:
     ran = _RUN.findall(text)
     text = _RUN.sub(r"(run `\1` and use its output)", text)
     head = _texts(keys, description="description", argument_hint="argument-hint")
-    yield from _left_out(name, keys, {"description", "argument-hint", "disable-model-invocation"})
+    yield from _list_unused(name, keys, {"description", "argument-hint", "disable-model-invocation"})
     if ran:
         words = ", ".join(f"`{line}`" for line in ran[:3])
         yield LeftOut(name, words, "it is not run before the message: the model is asked to run it")
     yield _markdown(place, os.path.join("commands", *parts) + ".md", head, text, "command", name, agent)
 
 
-def sub_agent(place: Place, name: str, agent: str) -> Iterator[Item]:
+def sub_agent(place: ImportPlace, name: str, agent: str) -> Iterator[Item]:
     """Yield the sub-agent of a Markdown file."""
     keys, body = read_source(place, name)
     own = _clean(str(keys.get("name") or os.path.basename(name)[: -len(".md")]))
@@ -77,11 +77,11 @@ def sub_agent(place: Place, name: str, agent: str) -> Iterator[Item]:
     head |= {"background": True} if keys.get("background") is True else {}
     head |= {"worktree": True} if keys.get("isolation") == "worktree" else {}
     yield from _model(name, keys)
-    yield from _left_out(name, keys, used)
+    yield from _list_unused(name, keys, used)
     yield _markdown(place, os.path.join("agents", f"{own}.md"), head, body, "sub-agent", name, agent)
 
 
-def skill(place: Place, name: str, agent: str) -> Iterator[Item]:
+def skill(place: ImportPlace, name: str, agent: str) -> Iterator[Item]:
     """Yield the skill of a SKILL.md, and the files beside it."""
     keys, body = read_source(place, name)
     folder = os.path.dirname(name)
@@ -98,7 +98,7 @@ def skill(place: Place, name: str, agent: str) -> Iterator[Item]:
     if keys.get("user-invocable") is False:
         head["user_invocable"] = False
     used = {"description", "when_to_use", "argument-hint", "disable-model-invocation", "user-invocable"}
-    yield from _left_out(name, keys, used)
+    yield from _list_unused(name, keys, used)
     home = os.path.join("skills", own)
     text = _POSITION.sub(lambda match: f"$ARG{match[1] or int(match[2]) + 1}", body)
     yield _markdown(place, os.path.join(home, SKILL_FILE), head, text, "skill", name, agent)
@@ -115,7 +115,7 @@ def skill(place: Place, name: str, agent: str) -> Iterator[Item]:
         yield LeftOut(folder, "files of a skill", f"only the first {_FILES_BESIDE_MAX} of {len(beside)} are taken")
 
 
-def cursor_rule(place: Place, name: str) -> Iterator[Item]:
+def cursor_rule(place: ImportPlace, name: str) -> Iterator[Item]:
     """Yield a rule that counts always as a rule, any other as a skill."""
     keys, body = read_source(place, name)
     own = _clean(os.path.basename(name).rpartition(".")[0]) or "rules"
@@ -136,14 +136,14 @@ def cursor_rule(place: Place, name: str) -> Iterator[Item]:
     yield _markdown(place, os.path.join("skills", f"{own}.md"), head, body, "skill", name, "cursor")
 
 
-def rule(place: Place, own: str, body: str, source: str, agent: str) -> Planned:
+def rule(place: ImportPlace, own: str, body: str, source: str, agent: str) -> Planned:
     return Planned(
         os.path.join(place.prefix, "rules", f"{own}.md"), f"{body.strip()}\n".encode(), "rules", source, agent
     )
 
 
 # ---------------------------------------------------------------- parts
-def read_source(place: Place, name: str) -> tuple[dict[str, Any], str]:
+def read_source(place: ImportPlace, name: str) -> tuple[dict[str, Any], str]:
     data = place.read(name)
     keys, body = ({}, "") if data is None else read_head(data, name)
     return keys, without_invisible(body)[:BODY_CHARS_MAX]
@@ -158,16 +158,18 @@ def _texts(keys: Mapping[str, Any], **wanted: str) -> dict[str, Any]:
     """Return the texts of a front matter by their names here, on one line each."""
     most = {"argument_hint": 120}
     given = {
-        own: one_line(_shown(keys[theirs]))[: most.get(own, 1_000)] for own, theirs in wanted.items() if theirs in keys
+        own: one_line(_join_words(keys[theirs]))[: most.get(own, 1_000)]
+        for own, theirs in wanted.items()
+        if theirs in keys
     }
     return {own: text for own, text in given.items() if text}
 
 
-def _shown(value: Any) -> str:
+def _join_words(value: Any) -> str:
     return " ".join(f"[{item}]" for item in value) if isinstance(value, list) else str(value)
 
 
-def _left_out(name: str, keys: Mapping[str, Any], used: set[str]) -> Iterator[LeftOut]:
+def _list_unused(name: str, keys: Mapping[str, Any], used: set[str]) -> Iterator[LeftOut]:
     for key, value in keys.items():
         if key in used or key in _KNOWN or value in ("", None, [], {}) or (key == "model" and value in _OWN_MODEL):
             continue
@@ -197,7 +199,7 @@ def _convert_tools(value: Any) -> tuple[list[str], list[tuple[str, str]]]:
 
 
 def _markdown(
-    place: Place, target: str, head: Mapping[str, Any], body: str, kind: str, source: str, agent: str
+    place: ImportPlace, target: str, head: Mapping[str, Any], body: str, kind: str, source: str, agent: str
 ) -> Planned:
     lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in head.items()]
     front = ["---", *lines, "---"] if lines else []

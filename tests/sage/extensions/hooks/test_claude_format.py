@@ -10,8 +10,14 @@ import pytest
 
 from lyra.core.hook_events import HOOK_EVENTS
 from lyra.errors import ConfigError
-from lyra.sage.extensions.hooks import claude_format, hook_from
-from lyra.sage.extensions.hooks.answer import HookAnswer, HookFailed
+from lyra.sage.extensions.hooks import hook_from
+from lyra.sage.extensions.hooks.answer import (
+    HookAnswer,
+    HookFailed,
+    claude_input,
+    read_claude_answer,
+    read_claude_exit,
+)
 from tests.sage.extensions.hooks.support import call, headless, records, user_file
 from tests.sage.open_session import Project
 
@@ -74,7 +80,7 @@ BASE = {"session_id": "s", "cwd": "/w"}
     ],
 )
 def test_a_moment_is_told_as_there(event: str, fields: dict[str, Any], told: dict[str, Any]) -> None:
-    given = claude_format.to_input({"event": event, **BASE, **fields})
+    given = claude_input({"event": event, **BASE, **fields})
     assert given | told == given
     assert (given["hook_event_name"], given["session_id"], given["cwd"]) == (event, "s", "/w")
     assert Path(given["transcript_path"]).read_bytes() == b""
@@ -151,7 +157,7 @@ def test_a_matcher_matches_as_there(event: str, matcher: str, value: str, fits: 
 )
 def test_an_answer_means_what_it_means_there(event: str, printed: str, answer: HookAnswer) -> None:
     """Keys that Claude Code does not know are passed over, as there."""
-    assert claude_format.read_output(event, printed) == answer
+    assert read_claude_answer(event, printed) == answer
 
 
 @pytest.mark.parametrize(
@@ -172,7 +178,7 @@ def test_an_answer_means_what_it_means_there(event: str, printed: str, answer: H
 )
 def test_an_answer_that_cannot_be_used_is_a_failure(event: str, printed: str, problem: str) -> None:
     with pytest.raises(HookFailed, match=problem):
-        claude_format.read_output(event, printed)
+        read_claude_answer(event, printed)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +199,7 @@ def test_an_answer_that_cannot_be_used_is_a_failure(event: str, printed: str, pr
     ],
 )
 def test_the_exit_code_two(event: str, answer: HookAnswer) -> None:
-    assert claude_format.read_exit(event, "why") == answer
+    assert read_claude_exit(event, "why") == answer
 
 
 # ---------------------------------------------------------------- as a program

@@ -6,8 +6,8 @@
 A function gets the fields of the moment as a dict and gives None, text or a mapping of `ANSWER_KEYS`; it may be async.
 One that is not runs in a thread. `source` says where a hook comes from: only the user's own and functions of the
 program (`user`, `python`) may answer a question with `allow`, and only their context is not text from outside. A
-HookCommand runs a program in the sandbox. What a hook answers is read by `answer`, and by `claude_format` where the
-hook was written for Claude Code.
+HookCommand runs a program in the sandbox. What a hook answers is read by `answer`, also where the hook was
+written for Claude Code.
 """
 
 from __future__ import annotations
@@ -37,8 +37,16 @@ from lyra.core.linear_regex import TooManySteps
 from lyra.core.rights.capability import Grant
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError, LyraError
-from lyra.sage.extensions.hooks import claude_format
-from lyra.sage.extensions.hooks.answer import HookAnswer, HookFailed, read_answer
+from lyra.sage.extensions.hooks.answer import (
+    PROJECT_VARIABLE,
+    HookAnswer,
+    HookFailed,
+    claude_input,
+    claude_names,
+    read_answer,
+    read_claude_answer,
+    read_claude_exit,
+)
 
 if TYPE_CHECKING:
     from lyra.sandbox import Result, Sandbox
@@ -87,7 +95,7 @@ class Hook:
     def is_for(self, data: Mapping[str, Any]) -> bool:
         value = data.get(HOOK_EVENTS[self.event].matches)
         if self.command is not None and self.command.format == CLAUDE:
-            return any(self.matcher.finds(name) for name in claude_format.names_of(self.event, value))
+            return any(self.matcher.finds(name) for name in claude_names(self.event, value))
         return self.matcher.matches(value)
 
     async def answer(self, data: Mapping[str, Any], *, folder: str, sandbox: Sandbox) -> HookAnswer:
@@ -186,7 +194,7 @@ class HookCommand:
         self, event: str, data: Mapping[str, Any], *, folder: str, sandbox: Sandbox, timeout_s: float
     ) -> HookAnswer:
         """Run it with these fields in a folder, named by its real path; raises HookFailed."""
-        fields = claude_format.to_input(data) if self.format == CLAUDE else data
+        fields = claude_input(data) if self.format == CLAUDE else data
         payload = msgspec.json.encode(fields, enc_hook=str) + b"\n"
         try:
             if self._in_sandbox:
@@ -224,7 +232,7 @@ class HookCommand:
             raise
 
     def _variables(self, folder: str) -> dict[str, str]:
-        return {claude_format.PROJECT_VARIABLE: folder} if self.format == CLAUDE else {}
+        return {PROJECT_VARIABLE: folder} if self.format == CLAUDE else {}
 
     def _read(self, event: str, result: Result, timeout_s: float) -> HookAnswer:
         errors = result.errors.text.strip()[:_REASON_CHARS_MAX]
@@ -235,14 +243,14 @@ class HookCommand:
         if result.limits_hit:
             raise HookFailed(f"it reached its limits: {', '.join(result.limits_hit)}")
         if result.exit_code == _DENIES and self.format == CLAUDE:
-            return claude_format.read_exit(event, errors)
+            return read_claude_exit(event, errors)
         if result.exit_code == _DENIES and "deny" in HOOK_EVENTS[event].answers:
             return HookAnswer(decision="deny", reason=errors)
         if result.exit_code > _SIGNALS:
             raise HookFailed(f"it was ended by the signal {result.exit_code - _SIGNALS}")
         if result.exit_code != 0:
             raise HookFailed(f"its exit code is {result.exit_code}" + (f": {errors}" if errors else ""))
-        read = claude_format.read_output if self.format == CLAUDE else read_answer
+        read = read_claude_answer if self.format == CLAUDE else read_answer
         return read(event, result.output.text)
 
     def _argv(self) -> list[str]:
