@@ -246,7 +246,7 @@ class SimulatedEffects:
     """Answers every request of one execution at once, and logs it.
 
     What a request is answered with follows from the seed, the step and the number of its request, unless the script
-    says it. In most worlds all answers are right; in the others, some acts fail, transactions as a whole among them, and
+    says it. In most worlds all answers are right; in the others, some acts fail, transactions as a whole, too, and
     some answers are anything. Nodes that are called really run, on the path that is handed in; in the other worlds some
     calls fail as the rules of their step say, by a time-out for example.
     """
