@@ -28,6 +28,7 @@ from lyra.kernel.health import HealthMonitor
 from lyra.kernel.shared.groups import Groups
 from lyra.vega.plain import test_program
 from lyra.vesper.check.judge import check_text, program_of
+from lyra.vesper.evidence.properties import problems_of
 from tests.cases import each
 
 ROOT = Path(__file__).parents[1]
