@@ -7,7 +7,7 @@ What a program may reach by its options is the table `options`; here stands what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from lyra.core.commands.option_reach import words_of
@@ -17,8 +17,15 @@ from lyra.core.commands.programs import INERT, count_named_words, program_name, 
 _READERS: Final = INERT | words_of(
     "pwd true false cut tr comm paste fold fmt expand unexpand column seq printf test [ realpath readlink"
     " cksum b2sum sha1sum sha512sum od hd strings diff cmp jq id whoami groups uname arch nproc uptime free"
-    " which type cd sleep ps pgrep rg sort find"
+    " which type cd sleep ps pgrep rg sort find uniq date tree file sed"
 )
+# Beginnings of words with which these programs write, or set something.
+_WRITES: Final[dict[str, tuple[str, ...]]] = {
+    "date": ("-s", "--s", "-f", "--f", *"0123456789"),
+    "tree": ("-o", "-R", "--output"),
+    "file": ("-C", "--compile", "-m", "-z", "-Z"),
+    "sed": ("-i", "--in", "-f", "--f", "-s", "--s"),
+}
 # The subcommands of a program that read.
 _SUBCOMMANDS: Final[dict[str, frozenset[str]]] = {
     "pip": words_of("list show freeze check"),
@@ -59,14 +66,21 @@ def reads_only(words: Sequence[str]) -> bool:
         return False  # a program of the workspace may have any name
     if len(words) == 2 and words[1] in _VERSION_WORDS and name in _VERSIONS:
         return True
-    judge = _JUDGES.get(name)
-    if judge is not None:
-        return judge(words)
-    return (name in _READERS or _is_listed(name, words)) and not reaches(words) and count_named_words(words) < 2
-
-
-def _is_listed(name: str, words: Sequence[str]) -> bool:
-    return len(words) > 1 and words[1] in _SUBCOMMANDS.get(name, ())
+    if name == "git":
+        return _git(words)
+    if name == "xargs":  # what it runs must have no option that does anything
+        rest = [word for word in words[1:] if word not in ("-0", "-r", "--null")]
+        return bool(rest) and rest[0] in INERT
+    if name in ("env", "printenv"):
+        return len(words) == 1
+    if name == "command":
+        return len(words) == 3 and words[1] in ("-v", "-V")
+    if name == "uniq" and sum(word[:1] != "-" for word in words[1:]) > 1:
+        return False  # its second operand is a file that it writes
+    if any(word.startswith(_WRITES.get(name, ())) for word in words[1:]):
+        return False
+    is_known = name in _READERS or (len(words) > 1 and words[1] in _SUBCOMMANDS.get(name, ()))
+    return is_known and not reaches(words) and count_named_words(words) < 2
 
 
 def _git(words: Sequence[str]) -> bool:
@@ -87,61 +101,3 @@ def _git(words: Sequence[str]) -> bool:
         names_follow = command in ("remote", "stash", "reflog", "config", "notes") or rest[0] in _GIT_NAMES
         return names_follow or all(word in known for word in rest)
     return command in _GIT and not reaches(words)
-
-
-def _without_options(most: int) -> Callable[[Sequence[str]], bool]:
-    """Judge a program whose second operand is a file that it writes."""
-
-    def judge(words: Sequence[str]) -> bool:
-        return sum(word[:1] != "-" for word in words[1:]) <= most and not reaches(words)
-
-    return judge
-
-
-def _xargs(words: Sequence[str]) -> bool:
-    """Judge `xargs`: what it runs must be a program without an option that does anything."""
-    index = 1
-    while index < len(words) and words[index] in ("-0", "-r", "--null"):
-        index += 1
-    return index < len(words) and words[index] in INERT
-
-
-def _date(words: Sequence[str]) -> bool:
-    return all(word[:1] == "+" or word in ("-u", "-R", "-I") for word in words[1:])
-
-
-def _env(words: Sequence[str]) -> bool:
-    return len(words) == 1
-
-
-def _command(words: Sequence[str]) -> bool:
-    return len(words) == 3 and words[1] in ("-v", "-V")
-
-
-def _tree(words: Sequence[str]) -> bool:
-    return not any(word.startswith(("-o", "-R", "--output")) for word in words[1:])
-
-
-def _file(words: Sequence[str]) -> bool:
-    return not any(word.startswith(("-C", "--compile", "-m", "-z", "-Z")) for word in words[1:])
-
-
-def _sed(words: Sequence[str]) -> bool:
-    """Judge `sed`: it prints lines, or its commands are known to change nothing but what is printed."""
-    if any(word.startswith(("-i", "--in", "-f", "--f", "-s", "--s")) for word in words[1:]):
-        return False
-    return not reaches(words) and count_named_words(words) < 2
-
-
-_JUDGES: Final[dict[str, Callable[[Sequence[str]], bool]]] = {
-    "git": _git,
-    "uniq": _without_options(1),
-    "xargs": _xargs,
-    "date": _date,
-    "env": _env,
-    "printenv": _env,
-    "command": _command,
-    "tree": _tree,
-    "file": _file,
-    "sed": _sed,
-}

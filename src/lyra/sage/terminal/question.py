@@ -1,7 +1,8 @@
 """A question to the person at the terminal: what it shows, which keys answer it, and what each key means.
 
 Three kinds: a permission (y a n e ?), a choice or free text of AskUser, and an effect in doubt (r s f). Enter alone
-answers none of them. Where "always" may mean this call, its beginning or its program, `a` is followed by a number. A question only says what was decided (`Decision`); `questions` hands it to the session.
+answers none of them. Where "always" may mean this call, its beginning or its program, a number follows `a`. A question
+only says what was decided (`Decision`); `question_desk` hands it to the session.
 """
 
 from __future__ import annotations
@@ -57,6 +58,12 @@ def rule_in_words(rule: str, folder: str = "", command: str = "") -> str:
     if match["tool"] in ("Edit", "Write", "MultiEdit", "Read", "Glob", "Grep"):
         return f"always in {pattern}" if pattern.endswith("**") else f"always {pattern}"
     return f"always for {pattern}"
+
+
+def _join_rules(words: list[str]) -> str:
+    """Return what "always" may mean, in one line."""
+    wider = [text.removeprefix("always").lstrip(": ") for text in words[1:]]
+    return " or ".join([", ".join([words[0], *wider[:-1]]), *wider[-1:]])
 
 
 class TerminalQuestion:
@@ -167,7 +174,7 @@ class TerminalQuestion:
 
     @property
     def step(self) -> str:
-        """What is asked for now: the keys again where it is empty."""
+        """Return what is asked for now: the keys where it is empty."""
         return self._step
 
     @property
@@ -186,7 +193,11 @@ class TerminalQuestion:
         if self._step == "always":
             return [Choice(str(number), text) for number, text in enumerate(words, 1)]
         wider = [text.removeprefix("always").lstrip(": ") for text in words[1:]]
-        always = [Choice("a", ", ".join([words[0], *wider[:-1]]) + "".join(f" or {text}" for text in wider[-1:]))] if words else []
+        always = (
+            [Choice("a", ", ".join([words[0], *wider[:-1]]) + "".join(f" or {text}" for text in wider[-1:]))]
+            if words
+            else []
+        )
         edit = [Choice("e", "edit it first")] if self.edited_field is not None else []
         return [Choice("y", "once"), *always, Choice("n", "no, tell it why"), *edit, Choice("?", "why am I asked")]
 

@@ -148,7 +148,7 @@ class _Bash:
 
         if self._most is not None:
             grant = grant.narrow(self._most)
-        folders = _entered_folders(self._workspace.root, command) if "git" in command else []
+        folders = _find_folders_of(self._workspace.root, command) if "git" in command else []
         is_plain = folders is not None and find_program_setting(folders) is None
         return Holding(self._sandbox is not None or may_work(), _has_network(grant), is_plain)
 
@@ -224,7 +224,7 @@ def _has_network(grant: Grant) -> bool:
     return bool(named) and all(named)
 
 
-def _entered_folders(root: str, command: str) -> list[str] | None:
+def _find_folders_of(root: str, command: str) -> list[str] | None:
     """Return the workspace and the folder that a list of commands enters by `cd`; None where that is not known."""
     from lyra.tools.shell.command_line import read_line
 
