@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
     from lyra.agents.session.replies import Pending, Sink
     from lyra.agents.session.session import AgentSession
-    from lyra.agents.session.shared import AgentRuntime
+    from lyra.agents.session.shared import AgentRuntime, Notice
     from lyra.core.budgets.budget import Budget
     from lyra.kernel.process.process import Process
     from lyra.kernel.programs.context import Context
@@ -107,15 +107,23 @@ def add_notices(turn: Turn) -> None:
             return
     elif source is None or not source.waiting():
         return
-    taken = read(process, NOTICES, lambda: [[*notice] for notice in source.waiting()] if source is not None else [])
+    taken = read(process, NOTICES, lambda: [_row(notice) for notice in source.waiting()] if source is not None else [])
     if source is not None:
-        source.on_taken([key for key, _ in taken])
+        source.on_taken([notice[0] for notice in taken])
     turn.session.messages.append(notice_message(taken))
 
 
-def notice_message(taken: list[list[str]]) -> Message:
-    """Return the message that the row of these notices represents."""
-    return Message("user", "\n".join(["(Notice by the program, not by the user.)", *(text for _, text in taken)]))
+def _row(notice: Notice) -> list[Any]:
+    return [*notice] if notice.by_user else [*notice[:2]]
+
+
+def notice_message(taken: list[list[Any]]) -> Message:
+    """Return the message that the row of these notices represents; rows of earlier versions have no third part."""
+    words = [text for _, text, *by_user in taken if by_user == [True]]
+    notices = [text for _, text, *by_user in taken if by_user != [True]]
+    parts = ["(Notice by the program, not by the user.)", *notices] if notices else []
+    parts += ["(The user sent this while you were working.)", *words] if words else []
+    return Message("user", "\n".join(parts))
 
 
 # ---------------------------------------------------------------- repeat guard

@@ -70,7 +70,7 @@ async def _run_live(
     box = PromptBox(kept, PromptCompleter(files, lambda: command_names(session)), facts.marks, screen.style)
     bar = StatusBar(session, screen, conversation)
     conversation.refresh = bar.refresh
-    conversation.restore = conversation.desk.restore = box.replace
+    conversation.restore, conversation.desk.restore = box.join, box.replace
     box.label = lambda: conversation.desk.label
     keyboard = Keyboard(conversation, box)
     screen.connect(
