@@ -82,6 +82,7 @@ class Conversation:
         self.look: Callable[[], None] = lambda: None  # tell what has changed in files, before something is done
         self.ended = False
         self._beside: list[str] = []  # output of the user's commands, for the next prompt
+        self._steered: list[Submission] = []  # that the model has got, and the screen does not show yet
         self._shell: ShellView | None = None
         self._turn: asyncio.Task[None] | None = None
         self._is_stopping = False
@@ -133,26 +134,31 @@ class Conversation:
             submission.key = self.session.steer(submission.text, beside=attached.beside)
 
     def _on_steered(self, key: str, _text: str) -> None:
-        """The model has got a waiting message: it is on the screen from here on."""
+        """The model has got a waiting message, after the calls whose ends are still to be shown."""
         for submission in self.waiting:
             if submission.key == key:
                 self.waiting.remove(submission)
-                if self.view is not None:
-                    self.view.hold()
-                self._echo(submission)
-                self.note("sent in the middle of its work")
+                self._steered.append(submission)
+                self._show_steered()
                 self.changed()
                 return
+
+    def _show_steered(self) -> None:
+        """Print the messages that the model has got in the middle of the turn, below the calls before them."""
+        if self.view is None or not self._steered or self.view.is_calling:
+            return
+        self.view.hold()
+        width = self.sheet.width
+        for submission in self._steered:
+            lines = prompt_lines(submission.folded.strip(), width, self.paper.facts)
+            self.sheet.print("user", [*lines, *note_lines("sent in the middle of its work", width)])
+        self._steered.clear()
 
     def interrupt(self) -> bool:
         """Stop what runs; False where nothing runs. A second time, the turn is left without waiting for its end."""
         if not self.working:
             return False
-        self.session.steering.clear()
-        if self.waiting:
-            self.restore("\n".join(submission.folded for submission in self.waiting))
-            self.waiting.clear()
-            self.changed()
+        self._give_back()
         if self._shell is not None:
             self._tasks.start(self._shell.stop(), name="stop shell command")
         elif self._is_stopping and self._turn is not None:
@@ -162,10 +168,19 @@ class Conversation:
             self._tasks.start(self._interrupt(), name="interrupt")
         return True
 
+    def _give_back(self) -> None:
+        """Put what waits back into the prompt, before what is typed there."""
+        self.session.steering.clear()
+        texts = [submission.folded for submission in self.waiting]
+        self.waiting.clear()
+        if texts:
+            self.restore("\n".join(texts))
+            self.changed()
+
     def end(self) -> None:
         """Leave: the run ends as soon as what runs has stopped."""
         self.ended = True
-        self.waiting.clear()
+        self._give_back()
         self.interrupt()
         self._wake.set()
 
@@ -305,6 +320,7 @@ class Conversation:
         finally:
             self._turn.cancel()
             view.finish()
+            self._show_steered()
             self.desk.end()
             self.view = self._turn = None
         if view.status == "interrupted":
@@ -321,6 +337,7 @@ class Conversation:
                 else:
                     await view.prepare(line)
                     view.take(line)
+                    self._show_steered()
                 if line["type"] == "usage":
                     self.refresh()
                 count += 1
