@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
     from lyra.agents.session.replies import Pending, Sink
     from lyra.agents.session.session import AgentSession
-    from lyra.agents.session.shared import AgentRuntime, Notice
+    from lyra.agents.session.shared import AgentRuntime
     from lyra.core.budgets.budget import Budget
     from lyra.kernel.process.process import Process
     from lyra.kernel.programs.context import Context
@@ -107,14 +107,11 @@ def add_notices(turn: Turn) -> None:
             return
     elif source is None or not source.waiting():
         return
-    taken = read(process, NOTICES, lambda: [_row(notice) for notice in source.waiting()] if source is not None else [])
+    waiting = source.waiting if source is not None else list
+    taken = read(process, NOTICES, lambda: [[*notice[: 2 + notice.by_user]] for notice in waiting()])
     if source is not None:
         source.on_taken([notice[0] for notice in taken])
     turn.session.messages.append(notice_message(taken))
-
-
-def _row(notice: Notice) -> list[Any]:
-    return [*notice] if notice.by_user else [*notice[:2]]
 
 
 def notice_message(taken: list[list[Any]]) -> Message:

@@ -158,7 +158,7 @@ async def _read(session: LiveSession, name: _Name) -> tuple[str, str]:
     lines = f"{count} line{'' if count == 1 else 's'}"
     size = show_size(len(output) if name.lines else size_bytes)
     cut = "" if name.lines or "… " not in output.rpartition("\n")[2] else " of more"
-    return _framed("file", which, output), f"{visible(which)}, {lines}{cut}, {size}"
+    return _frame("file", which, output), f"{visible(which)}, {lines}{cut}, {size}"
 
 
 def _find(session: LiveSession, typed: str) -> tuple[str, int | None]:
@@ -182,7 +182,7 @@ def _list_folder(session: LiveSession, path: str, typed: str) -> tuple[str, str]
     hides = session.headless.setup.permissions.is_hidden
     rows = [f"{file.path}  {show_size(file.size_bytes)}" for file in listing.files if not hides(f"{path}/{file.path}")]
     count = f"{len(rows)}{' of more' if listing.more else ''} file{'' if len(rows) == 1 else 's'}"
-    return _framed("folder", typed, "\n".join(rows) or "(empty)"), f"{visible(typed)}, {count}"
+    return _frame("folder", typed, "\n".join(rows) or "(empty)"), f"{visible(typed)}, {count}"
 
 
 async def _read_page(session: LiveSession, url: str) -> tuple[str, str]:
@@ -190,7 +190,7 @@ async def _read_page(session: LiveSession, url: str) -> tuple[str, str]:
     if not decision.allowed:
         raise ConfigError("no rule allows it without a question; the model can ask for it")
     output = str(await _call(session, _tool(session, "WebFetch"), url=url))
-    return _framed("page", url, output), f"{visible(url)}, {show_size(len(output))}"
+    return _frame("page", url, output), f"{visible(url)}, {show_size(len(output))}"
 
 
 def _tool(session: LiveSession, name: str) -> Tool:
@@ -214,7 +214,7 @@ async def _call(session: LiveSession, tool: Tool, **arguments: Any) -> Any:
         rights.reset(tokens[1])
 
 
-def _framed(kind: str, name: str, text: str) -> str:
+def _frame(kind: str, name: str, text: str) -> str:
     return f"({kind} that the user has attached: {name})\n{text}\n(end of {name})"
 
 

@@ -60,14 +60,14 @@ class FileIndex:
         typed = typed.lower()
         if not typed:
             return [name for _, name in self.by_length[:most]]
-        found: dict[str, None] = dict.fromkeys(_begin(self.by_start, typed, most))
-        if len(found) < most:
-            found.update(dict.fromkeys(_begin(self.by_end, typed, most)))
-        if len(found) < most:
-            found.update(dict.fromkeys(islice(self._with_part(typed), most)))
-        if len(found) < most:
-            found.update(dict.fromkeys(self._with_letters(typed, most)))
-        return list(found)[:most]
+        matches: dict[str, None] = dict.fromkeys(_begin(self.by_start, typed, most))
+        if len(matches) < most:
+            matches.update(dict.fromkeys(_begin(self.by_end, typed, most)))
+        if len(matches) < most:
+            matches.update(dict.fromkeys(islice(self._with_part(typed), most)))
+        if len(matches) < most:
+            matches.update(dict.fromkeys(self._with_letters(typed, most)))
+        return list(matches)[:most]
 
     def _with_part(self, typed: str) -> Iterator[str]:
         """Yield the names that have this text anywhere, the shortest first."""

@@ -134,7 +134,7 @@ class Conversation:
             submission.key = self.session.steer(submission.text, beside=attached.beside)
 
     def _on_steered(self, key: str, _text: str) -> None:
-        """The model has got a waiting message, after the calls whose ends are still to be shown."""
+        """Take a waiting message as sent: the model has got it, after the calls whose ends are still to be shown."""
         for submission in self.waiting:
             if submission.key == key:
                 self.waiting.remove(submission)

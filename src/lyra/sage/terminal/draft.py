@@ -41,7 +41,7 @@ class Draft:
         self._timer: asyncio.TimerHandle | None = None
         self._written = ""
 
-    def changed(self) -> None:
+    def schedule(self) -> None:
         """Write the file soon."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_WRITE_S, self.write)
@@ -56,7 +56,9 @@ class Draft:
             return
         with contextlib.suppress(OSError):
             if self._file is None:
-                self._file = self._open()
+                make_folder(self._path.parent, private=True)
+                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             data = json.dumps({"folder": self._folder, "text": text}).encode() if text.strip() else b""
             os.pwrite(self._file, data, 0)
             os.ftruncate(self._file, len(data))
@@ -70,12 +72,6 @@ class Draft:
                 self._path.unlink(missing_ok=True)
             os.close(self._file)
             self._file = None
-
-    def _open(self) -> int:
-        make_folder(self._path.parent, private=True)
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return file
 
 
 def take_left_over(folder: str) -> str:

@@ -337,7 +337,7 @@ class PromptBox:
             self.replace("\n".join(filter(None, (text, self.buffer.text))))
 
     @property
-    def typed(self) -> str:
+    def unsent(self) -> str:
         """All that was typed and not sent, with pasted texts in place of their marks."""
         return self._pastes.unfold("\n".join(filter(None, (self._draft, self.buffer.text))))
 

@@ -78,8 +78,8 @@ async def _run_live(
     if left_over:
         box.join(left_over)
         conversation.note("the prompt has what was typed, and not sent, when the last session of this folder broke off")
-    conversation.changed = draft.changed
-    box.buffer.on_text_changed += lambda _buffer: draft.changed()
+    conversation.changed = draft.schedule
+    box.buffer.on_text_changed += lambda _buffer: draft.schedule()
     keyboard = Keyboard(conversation, box)
     screen.connect(
         conversation.live_lines,
@@ -108,7 +108,7 @@ async def _run_live(
 
 def _not_sent(conversation: Conversation, box: PromptBox) -> str:
     """Return what waits and what is typed, as one text."""
-    return "\n".join(filter(None, (*(waiting.text for waiting in conversation.waiting), box.typed)))
+    return "\n".join(filter(None, (*(waiting.text for waiting in conversation.waiting), box.unsent)))
 
 
 async def _after_first_frame(
