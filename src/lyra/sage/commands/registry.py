@@ -138,8 +138,8 @@ _TABLE: Final = (
     ),
     SlashCommand(
         "memory",
-        "Show, add, search or forget what is remembered.",
-        "[add TEXT | search WORDS | forget N]",
+        "Show the files of rules that count, or add a line to AGENTS.md.",
+        "[add TEXT]",
         tasks.memory,
         "bare",
     ),
