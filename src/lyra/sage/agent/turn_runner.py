@@ -10,13 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-<<<<<<< HEAD
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
-=======
-from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, Final
->>>>>>> main
 
 from lyra.agents.declaration.output import Content, content_of
 from lyra.agents.session.events import AnyLine, ResultLine, RunUsage
