@@ -217,7 +217,7 @@ class LinePrinter:
             await self._stdout.drain()
 
     def _is_wanted(self, line: AnyLine) -> bool:
-        if line["type"] == "notice":  # words of a hook for the user: no part of the output, which programs read
+        if line["type"] == "notice" and line.get("source") != "user":  # for the user, not for programs that read stdout
             if line["level"] != "status":
                 note(f"warning: {line['text']}" if line["level"] == "warning" else line["text"])
             return False
