@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _TWICE_S: Final = 2.0  # within which a second ctrl-c leaves
 _WORD_S: Final = 0.7  # within which a key belongs to the word before it
 _ALONE_S: Final = 0.3  # after which a key is an answer, and not the beginning of a word
-_MODES: Final = ("default", "accept-edits", "plan")
+_MODES: Final = ("default", "accept-edits", "plan", "sandboxed")
 
 
 class Keyboard:
