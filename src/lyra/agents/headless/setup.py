@@ -21,6 +21,8 @@ from lyra.agents.headless.options import HeadlessOptions, default_prompt
 from lyra.agents.helpers.task import task_tool
 from lyra.agents.session.models import check_model_name, collect_keys
 from lyra.config import KEYS, Config
+from lyra.config.asks import folder_asks
+from lyra.config.trust import FolderTrust, trust_for
 from lyra.core.checking.check import check_integer, did_you_mean
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import Tool
@@ -166,7 +168,14 @@ def _permissions(options: HeadlessOptions, folder: str, also: Sequence[str], log
         extra_folders=tuple(also),
         answers=saved.rules(),
         keep=saved.add,
+        own_text=_is_own_project(folder, options.trust),
     )
+
+
+def _is_own_project(folder: str, given: FolderTrust | bool | None) -> bool:
+    """Return whether a folder is the user's own project: its files ask for nothing that the user has not trusted."""
+    trust = trust_for(folder, given)
+    return all(file.state(trust) == "trusted" for file in folder_asks(folder))
 
 
 # ---------------------------------------------------------------------- the grant

@@ -41,7 +41,7 @@ class ImportedFile(NamedTuple):
     why: str = ""
 
 
-class WrittenFile(msgspec.Struct, frozen=True):
+class OwnFile(msgspec.Struct, frozen=True):
     sha256: str  # "" for a block
     agent: str
 
@@ -52,12 +52,12 @@ class ImportState:
     def __init__(self, place: ImportPlace) -> None:
         name = blake2b(os.fsencode(place.root), digest_size=8).hexdigest()
         self._path = data_folder() / "imports" / f"{name}.json"
-        self.files: dict[str, WrittenFile] = self._read()
+        self.files: dict[str, OwnFile] = self._read()
 
-    def _read(self) -> dict[str, WrittenFile]:
+    def _read(self) -> dict[str, OwnFile]:
         try:
             data = self._path.read_bytes()[:_STATE_BYTES_MAX]
-            return msgspec.json.decode(data, type=dict[str, WrittenFile])
+            return msgspec.json.decode(data, type=dict[str, OwnFile])
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.MsgspecError) as error:
@@ -137,7 +137,7 @@ def _misfit(target: str, text: str) -> str:
     return ""
 
 
-def _compare_gone(place: ImportPlace, gone: Planned, written: WrittenFile) -> ImportedFile:
+def _compare_gone(place: ImportPlace, gone: Planned, written: OwnFile) -> ImportedFile:
     now = _read(place, gone.target)
     if gone.block:
         text = (now or b"").decode("utf-8", "replace")
@@ -168,13 +168,13 @@ def write(place: ImportPlace, changes: Iterable[ImportedFile], state: ImportStat
             else:
                 if act != "same":
                     _write(place, item.target, item.data, runs=item.runs)
-                state.files[item.target] = WrittenFile(_digest(item.data), item.agent)
+                state.files[item.target] = OwnFile(_digest(item.data), item.agent)
         for target, parts in blocks.items():
             now = (_read(place, target) or b"").decode("utf-8", "replace")
             text = _with_block(now, target, parts)
             if text != now:
                 _write(place, target, text.encode(), runs=False)
-            state.files[target] = WrittenFile("", parts[0].agent)
+            state.files[target] = OwnFile("", parts[0].agent)
     except OSError as error:
         raise ConfigError(f"it cannot be written: {error.strerror}", place=str(error.filename or place.root)) from None
     finally:

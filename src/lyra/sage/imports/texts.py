@@ -62,7 +62,7 @@ def sub_agent(place: ImportPlace, name: str, agent: str) -> Iterator[Item]:
         yield LeftOut(name, "sub-agent", "it has no name, description or text")
         return
     head: dict[str, Any] = {"name": own, **_texts(keys, description="description")}
-    used = {"description", "tools", "model", "permissionMode", "maxTurns", "background", "isolation"}
+    used = {"description", "tools", "permissionMode", "maxTurns", "background", "isolation"}
     if keys.get("tools"):
         tools, wrong = _convert_tools(keys["tools"])
         yield from (LeftOut(name, f"tools: {text}", why) for text, why in wrong)
@@ -76,7 +76,6 @@ def sub_agent(place: ImportPlace, name: str, agent: str) -> Iterator[Item]:
         head["max_turns"] = keys["maxTurns"]
     head |= {"background": True} if keys.get("background") is True else {}
     head |= {"worktree": True} if keys.get("isolation") == "worktree" else {}
-    yield from _model(name, keys)
     yield from _list_unused(name, keys, used)
     yield _markdown(place, os.path.join("agents", f"{own}.md"), head, body, "sub-agent", name, agent)
 
@@ -177,13 +176,6 @@ def _list_unused(name: str, keys: Mapping[str, Any], used: set[str]) -> Iterator
         if key == "model":
             why = "a model here is named with its provider: add `model:` yourself"
         yield LeftOut(name, f"{key}: {one_line(str(value))[:80]}", why)
-
-
-def _model(name: str, keys: Mapping[str, Any]) -> Iterator[LeftOut]:
-    model = keys.get("model")
-    if model not in (None, *_OWN_MODEL):
-        why = "a model here is named with its provider: add `model:` yourself"
-        yield LeftOut(name, f"model: {one_line(str(model))[:80]}", why)
 
 
 def _convert_tools(value: Any) -> tuple[list[str], list[tuple[str, str]]]:
