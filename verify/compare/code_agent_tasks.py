@@ -94,7 +94,7 @@ TASKS: Final = (
                     "def unparse(input_dict,",
                 ),
             ),
-            (Run("python3 -m unittest -q tests.test_xmltodict tests.test_dicttoxml"),),
+            (Run("cd tests && PYTHONPATH=.. python3 -m unittest -q test_xmltodict test_dicttoxml"),),
         ),
         "printf '<a>1</a>' > /tmp/lyra-compared.xml && python3 -c \"import xmltodict; "
         "assert xmltodict.parse_file('/tmp/lyra-compared.xml') == {'a': '1'}\"",
@@ -128,7 +128,7 @@ TASKS: Final = (
                     "raise ValueError('iterable is not divisible by n.')",
                     "raise ValueError(f'iterable is not divisible by n: {len(chunk)}')",
                 ),
-                Edit("tests/test_more.py", '"iterable is not divisible by n", f', '"not divisible by n: 1", f'),
+                Edit("tests/test_more.py", '"iterable is not divisible by n", f', '"not divisible by n: 2", f'),
             ),
             (Run("python3 -m unittest -q tests.test_more.ChunkedTests"),),
         ),
@@ -236,21 +236,21 @@ TASKS: Final = (
         "a command that fails, and one that takes its time",
         "parse-1.20.2",
         "b41d604d16503c79d81af5165155c0b20f6c8d6c559efa66b4b695c3e5a0a0ce",
-        "Let int_convert accept underscores, and try it.",
+        "Let int_convert show its base, and try it.",
         (
-            (Run("python3 -c \"import parse; print(parse.parse('{:d}', '1_000'))\"; exit 3"),),
+            (Run('python3 -c "import parse; print(parse.int_convert(8))"; exit 3'),),
             (Search("class int_convert", "parse.py"), Read("parse.py")),
             (
                 Edit(
                     "parse.py",
-                    '    def __call__(self, string, match):\n        if string[0] == "-":',
-                    '    def __call__(self, string, match):\n        string = string.replace("_", "")\n'
-                    '        if string[0] == "-":',
+                    "    def __init__(self, base=None):\n        self.base = base\n",
+                    "    def __init__(self, base=None):\n        self.base = base\n\n"
+                    '    def __repr__(self):\n        return f"int_convert({self.base})"\n',
                 ),
             ),
-            (Run("sleep 2; python3 -m doctest README.rst | tail -3"),),
+            (Run('sleep 2; python3 -c "import parse; print(parse.int_convert(8))"'),),
         ),
-        "python3 -c \"import parse; assert parse.int_convert()('1_000', None) == 1000\"",
+        "python3 -c \"import parse; assert repr(parse.int_convert(8)) == 'int_convert(8)'\"",
     ),
 )
 
