@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.vesper import ir
+from lyra.vesper.evidence.clock_changes import read_moment
 from lyra.vesper.values.types import BOOLEAN, INTEGER, STRING, DecimalType, EnumType, Nullable, RecordType, ValueType
 
 Path = tuple[str, ...]
@@ -155,10 +156,21 @@ def _comparison(condition: ir.Compare, places: Mapping[str, Path]) -> tuple[Path
         (condition.left, condition.right, condition.operator),
         (condition.right, condition.left, _MIRROR[condition.operator]),
     ):
-        if isinstance(other, ir.Constant) and other.value is not None:
+        constant = _constant(other)
+        if constant is not None:
             path = _path(subject, places)
             if path is not None:
-                return path, operator, other.value
+                return path, operator, constant
+    return None
+
+
+def _constant(expression: ir.TypedExpression) -> Any:
+    """Return the value of a constant, or the moment that `timestamp('…')` is; None of any other expression."""
+    match expression:
+        case ir.Constant():
+            return expression.value
+        case ir.FunctionCall(function="timestamp", arguments=(ir.Constant(value=str(text)),)):
+            return read_moment(text)
     return None
 
 
