@@ -1,8 +1,9 @@
 """Functions of times, for the walk over expressions.
 
-Times are microseconds since 1970, and the calendar is arithmetic of whole numbers: in `ScaledEncoding` the parts of a
-time, `add_months`, `add_years` and the starts of units are exact. In `RealEncoding` a year is within its days, the
-other parts within their ranges, and so many months later is within so many times the length of a month.
+Times are microseconds since 1970. Days, hours and what is shorter are exact. Of a date its year, month and day are any
+within some days of where years and months of equal length would put it: a formula of the calendar takes a solver too
+long. `add_months`, `add_years` and `start_of` say how the dates of their results follow from those before, and that so
+many months are within so many times the length of one.
 
 In UTC this is all. In another zone the local time is the time plus a distance of less than a day, about which nothing
 else is known, and a local time is turned back with another such distance; so what holds there holds whatever the clocks
@@ -53,8 +54,9 @@ _THURSDAY: Final = 3  # 1970 began on a Thursday, three days behind the first on
 _CLOCK: Final = {"hour": (_HOUR, 24), "minute": (_MINUTE, 60), "second": (_SECOND, 60), "microsecond": (1, _SECOND)}
 _RANGES: Final = {"year": (1, 9999), "month": (1, 12), "day": (1, 31), "weekday": (1, 7), "day_of_year": (1, 366)}
 _PARTS: Final = (*_RANGES, *_CLOCK)
-# Days since 1970, less 365.2425 times the years since then, over all years and days.
-_YEAR_DAYS: Final = (3_652_425, -10_000, 3_670_000)  # in 10 000ths of a day: a year, the least and the most
+_SCALE: Final = 1_000_000
+_YEAR: Final = 365_242_500  # millionths of a day
+_SPARE: Final = 4 * _SCALE  # that a date is at most from the day on which months and years of equal length put it
 _MONTH_DAYS: Final = (30_436_875, 2_960_000)  # in 1 000 000ths of a day: a month, and what months may differ from it
 _DIGIT: Final = z3.Range("0", "9")
 _WIDTHS: Final = {"Y": 4, "m": 2, "d": 2, "H": 2, "M": 2, "S": 2, "f": 6, "j": 3, "u": 1}
@@ -77,7 +79,6 @@ class _Date(NamedTuple):
     year: NumberValue
     month: NumberValue
     day: NumberValue
-    days: NumberValue  # since 1970
 
 
 # ---------------------------------------------------------------- zones
@@ -167,58 +168,41 @@ def _divide(walk: NodeWalk, number: NumberValue, size: int) -> NumberValue:
     return NumberValue(quotient.term, True)
 
 
-def _days_before(year: Term) -> Term:
-    """Return the days from 1970 to the beginning of a year."""
-    past = year - 1
-    return past * 365 + past / 4 - past / 100 + past / 400 - 719_162
-
-
-def _leap(year: Term) -> Term:
-    return z3.And(year % 4 == 0, z3.Or(year % 100 != 0, year % 400 == 0))
-
-
-def _length(year: Term, month: Term) -> Term:
-    february = z3.If(_leap(year), z3.IntVal(29), z3.IntVal(28))
-    return z3.If(month == 2, february, 30 + (month + month / 8) % 2)
-
-
-def _days(year: Term, month: Term, day: Term) -> Term:
-    """Return the days from 1970 to a date."""
-    before = (367 * month - 362) / 12 - z3.If(month <= 2, 0, z3.If(_leap(year), 1, 2))
-    return _days_before(year) + before + day - 1
-
-
 def _date(walk: NodeWalk, local: NumberValue) -> _Date:
     """Return the date of a local time."""
     numbers = walk.numbers
 
     def make() -> _Date:
-        date = _Date(*(numbers.fresh(name, whole=True) for name in ("year", "month", "day", "days")))
+        date = _Date(*(numbers.fresh(name, whole=True) for name in ("year", "month", "day")))
         days = _divide(walk, local, _DAY)
-        ranges = zip(("year", "month", "day"), date, strict=False)
-        facts = [part for name, number in ranges for part in _within(walk, number, *_RANGES[name])]
-        numbers.axioms += [numbers.equal(date.days, days), *facts]
+        walk.approximate("the calendar", *(part.term for part in date))
+        facts = [part for name, number in zip(_Date._fields, date, strict=True) for part in _within(walk, number, name)]
+        years, months = (numbers.subtract(part, numbers.constant(first)) for part, first in zip(date, (1970, 1)))  # noqa: B905
+        usual = numbers.constant(-_SCALE)
+        for part, size in ((years, _YEAR), (months, _YEAR // 12), (date.day, _SCALE)):
+            usual = numbers.add(usual, numbers.multiply(part, numbers.constant(size)))
+        rest = numbers.subtract(numbers.multiply(days, numbers.constant(_SCALE)), usual)
+        spare = numbers.constant(_SPARE)
+        facts += [numbers.at_most(rest, spare), numbers.at_most(numbers.negate(spare), rest)]
         # What a later step fails for is no date: it is not to be excluded here.
-        is_date = negate(_is_outside(walk, local))
-        year, month, day = (part.term for part in date[:3])
-        if numbers.is_exact:
-            exact = z3.And(date.days.term == _days(year, month, day), day <= _length(year, month))
-            numbers.axioms.append(implies(is_date, exact))
-            return date
-        walk.approximate("the calendar", year, month, day)
-        long, least, most = map(numbers.constant, _YEAR_DAYS)
-        years = numbers.subtract(date.year, numbers.constant(1970))
-        rest = numbers.subtract(numbers.multiply(days, numbers.constant(10_000)), numbers.multiply(years, long))
-        numbers.axioms.append(implies(is_date, conj(numbers.at_most(least, rest), numbers.at_most(rest, most))))
+        numbers.axioms.append(implies(negate(_is_outside(walk, local)), conj(*facts)))
         return date
 
     made: _Date = walk.compute_once(("date", local.term), make)
     return made
 
 
-def _within(walk: NodeWalk, number: NumberValue, low: int, high: int) -> list[Term]:
+def _within(walk: NodeWalk, number: NumberValue, name: str) -> list[Term]:
     numbers = walk.numbers
+    low, high = _RANGES.get(name) or (0, _CLOCK[name][1] - 1)
     return [numbers.at_most(numbers.constant(low), number), numbers.at_most(number, numbers.constant(high))]
+
+
+def _set_date(walk: NodeWalk, local: NumberValue, date: _Date) -> None:
+    """Know the date of a local time."""
+    numbers = walk.numbers
+    facts = conj(*(numbers.equal(*pair) for pair in zip(_date(walk, local), date, strict=True)))
+    numbers.axioms.append(implies(negate(_is_outside(walk, local)), facts))
 
 
 def part_of(walk: NodeWalk, parts: _Parts, *, name: str) -> SymbolicValue:
@@ -236,19 +220,20 @@ def part_of_local(walk: NodeWalk, local: NumberValue, name: str) -> NumberValue:
     if name in ("year", "month", "day"):
         number: NumberValue = getattr(_date(walk, local), name)
         return number
-    if not numbers.is_exact:
-        number = numbers.fresh(name, whole=True)
-        walk.approximate("the calendar", number.term)
-        low, high = _RANGES.get(name) or (0, _CLOCK[name][1] - 1)
-        numbers.axioms += _within(walk, number, low, high)
-        return number
-    if name in _CLOCK:
+    if numbers.is_exact and name in _CLOCK:
         size, count = _CLOCK[name]
         return NumberValue(z3.simplify(local.term / size % count), True)
-    date = _date(walk, local)
-    if name == "weekday":
-        return NumberValue((date.days.term + _THURSDAY) % 7 + 1, True)
-    return NumberValue(date.days.term - _days_before(date.year.term) + 1, True)  # day_of_year
+    if numbers.is_exact and name == "weekday":
+        return NumberValue(z3.simplify((local.term / _DAY + _THURSDAY) % 7 + 1), True)
+
+    def make() -> NumberValue:
+        number = numbers.fresh(name, whole=True)
+        walk.approximate("the calendar", number.term)
+        numbers.axioms += _within(walk, number, name)
+        return number
+
+    made: NumberValue = walk.compute_once((name, local.term), make)
+    return made
 
 
 # ---------------------------------------------------------------- other moments
@@ -284,38 +269,38 @@ def add_months(walk: NodeWalk, parts: _Parts, *, size: int) -> SymbolicValue:
     months = numbers.multiply(count, numbers.constant(size))
 
     def move() -> SymbolicValue:
-        moved = (_move_exactly if numbers.is_exact else _move_about)(walk, local, NumberValue(months.term, True))
+        moved = _move(walk, local, NumberValue(months.term, True))
         return _moment(walk, moved, is_utc=is_utc)
 
-    return walk.branch(numbers.is_zero(count), lambda: time, move)
+    return move() if is_utc else walk.branch(numbers.is_zero(count), lambda: time, move)
 
 
-def _move_exactly(walk: NodeWalk, local: NumberValue, months: NumberValue) -> NumberValue:
-    date = _date(walk, local)
-    total = date.year.term * 12 + date.month.term - 1 + months.term
-    year, month = z3.simplify(total / 12), z3.simplify(total % 12 + 1)
-    walk.fail("overflow", z3.Or(year < 1, year > 9999))
-    last = _length(year, month)
-    day = z3.If(date.day.term < last, date.day.term, last)
-    return NumberValue(_days(year, month, day) * _DAY + local.term % _DAY, True)
-
-
-def _move_about(walk: NodeWalk, local: NumberValue, months: NumberValue) -> NumberValue:
+def _move(walk: NodeWalk, local: NumberValue, months: NumberValue) -> NumberValue:
     """Return a time so many months later: each has 28 to 31 days, and many have 30.436875 of them."""
     numbers, moved = walk.numbers, walk.numbers.fresh("later", whole=True)
     walk.approximate("the calendar", moved.term)
     distance = numbers.subtract(moved, local)
     short, long = (numbers.multiply(months, numbers.constant(days * _DAY)) for days in (28, 31))
-    zero, (month, spare) = numbers.constant(0), _MONTH_DAYS
-    usual = numbers.multiply(months, numbers.constant(month * (_DAY // 10**6)))
-    allowed = numbers.constant(spare * (_DAY // 10**6))
+    zero, micros = numbers.constant(0), _DAY // 10**6
+    usual = numbers.multiply(months, numbers.constant(_MONTH_DAYS[0] * micros))
+    allowed = numbers.constant(_MONTH_DAYS[1] * micros)
     numbers.axioms += [
         implies(numbers.at_most(zero, months), conj(numbers.at_most(short, distance), numbers.at_most(distance, long))),
         implies(numbers.at_most(months, zero), conj(numbers.at_most(long, distance), numbers.at_most(distance, short))),
         numbers.at_most(numbers.subtract(distance, usual), allowed),
         numbers.at_most(numbers.subtract(usual, distance), allowed),
     ]
-    walk.fail("overflow", conj(walk.open_condition("the calendar"), _is_far(walk, moved)))
+    is_moved = negate(numbers.is_zero(months))
+    walk.fail("overflow", conj(is_moved, walk.open_condition("the calendar"), _is_far(walk, moved)))
+    before, after = _date(walk, local), _date(walk, moved)
+    twelve, last = numbers.constant(12), numbers.constant(28)
+    counts = [numbers.add(numbers.multiply(date.year, twelve), date.month) for date in (before, after)]
+    facts = [
+        numbers.equal(counts[1], numbers.add(counts[0], months)),
+        numbers.at_most(after.day, before.day),
+        implies(numbers.less(after.day, before.day), numbers.at_most(last, after.day)),
+    ]
+    numbers.axioms.append(implies(negate(disj(_is_outside(walk, local), _is_outside(walk, moved))), conj(*facts)))
     return moved
 
 
@@ -352,16 +337,16 @@ def _start(walk: NodeWalk, local: NumberValue, unit: str) -> NumberValue:
         units = _divide(walk, numbers.add(local, shift), _UNITS[unit])
         begun = numbers.subtract(numbers.multiply(units, numbers.constant(_UNITS[unit])), shift)
         return NumberValue(begun.term, True)
-    if numbers.is_exact:
-        date = _date(walk, local)
-        month = date.month.term if unit == "month" else z3.IntVal(1)
-        return NumberValue(_days(date.year.term, month, z3.IntVal(1)) * _DAY, True)
     start = numbers.fresh("start", whole=True)
     least = numbers.subtract(local, numbers.constant(_LONGEST[unit]))
     numbers.axioms.append(conj(numbers.at_most(start, local), numbers.less(least, start)))
     low = numbers.constant(microseconds(TIMES[0]))  # the first year begins there
     numbers.axioms.append(implies(numbers.at_most(low, local), numbers.at_most(low, start)))
     walk.approximate("the calendar", start.term)
+    one, date = numbers.constant(1), _date(walk, local)
+    _set_date(walk, start, _Date(date.year, date.month if unit == "month" else one, one))
+    days = _divide(walk, start, _DAY)
+    numbers.axioms.append(numbers.equal(start, numbers.multiply(days, numbers.constant(_DAY))))
     return start
 
 
