@@ -453,8 +453,8 @@ def _claims(program: ir.NodeProgram, node: Node | None) -> Iterator[_Claim]:
             def is_missing(seen: InputRun, name: str = output.name) -> bool:
                 return seen.is_accepted and ("output", name) in seen.failed
 
-            failure = {"site": f"output {output.name}", "code": "incomplete_output"}
-            missing, guards = partial(_failures, **failure), partial(_guards, **failure)
+            site, code = f"output {output.name}", "incomplete_output"
+            missing, guards = (partial(find, site=site, code=code) for find in (_failures, _guards))
             yield _Claim("missing_output", output.name, "", missing, guards, is_missing, is_missing, program)
         alone = msgspec.structs.replace(program, success=(output,), postconditions=())
         yield _Claim(

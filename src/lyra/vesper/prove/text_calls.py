@@ -38,6 +38,7 @@ from lyra.vesper.prove.values import (
 
 if TYPE_CHECKING:
     from lyra.vesper.prove.flow import NodeWalk
+    from lyra.vesper.prove.walk import ExpressionWalk
 
 _Parts = tuple[SymbolicValue, ...]
 _STRINGS: Final = z3.ReSort(z3.StringSort())
@@ -293,7 +294,7 @@ def pad(walk: NodeWalk, parts: _Parts, *, is_left: bool) -> SymbolicValue:
     return TextValue(text)
 
 
-def render_whole(walk: NodeWalk, number: NumberValue, text: Term) -> None:
+def render_whole(walk: ExpressionWalk, number: NumberValue, text: Term) -> None:
     """Know of the text that a whole number is written as: a sign and digits, one of them first that is no 0."""
     natural = z3.Union(z3.Re("0"), z3.Concat(z3.Range("1", "9"), z3.Star(z3.Range("0", "9"))))
     walk.numbers.axioms += [

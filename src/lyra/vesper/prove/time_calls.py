@@ -41,7 +41,7 @@ from lyra.vesper.prove.values import (
 )
 
 if TYPE_CHECKING:
-    from lyra.vesper.prove.flow import NodeWalk
+    from lyra.vesper.prove.walk import ExpressionWalk
 
 _Parts = tuple[SymbolicValue, ...]
 _SECOND: Final = 10**6
@@ -84,7 +84,7 @@ class _Date(NamedTuple):
 # ---------------------------------------------------------------- zones
 
 
-def _needs(walk: NodeWalk, time: SymbolicValue, zone: _Parts, *counts: SymbolicValue) -> SymbolicValue | None:
+def _needs(walk: ExpressionWalk, time: SymbolicValue, zone: _Parts, *counts: SymbolicValue) -> SymbolicValue | None:
     """Return what a call gives whose arguments are not modelled or of another type; None of a usable call."""
     for part in (time, *counts):
         if isinstance(part, OpaqueValue) and not part.kind:
@@ -100,7 +100,7 @@ def _needs(walk: NodeWalk, time: SymbolicValue, zone: _Parts, *counts: SymbolicV
     return None
 
 
-def _local(walk: NodeWalk, time: NumberValue, zone: _Parts) -> _Local:
+def _local(walk: ExpressionWalk, time: NumberValue, zone: _Parts) -> _Local:
     """Return a moment in a zone that there is; fails where there is no such local time."""
     if not zone or constant_text(zone[0]) == "UTC":
         return _Local(time, True)
@@ -110,7 +110,7 @@ def _local(walk: NodeWalk, time: NumberValue, zone: _Parts) -> _Local:
     return _Local(local, False)
 
 
-def _fail_without_zone(walk: NodeWalk, zone: SymbolicValue) -> None:
+def _fail_without_zone(walk: ExpressionWalk, zone: SymbolicValue) -> None:
     """Fail where a value is no name of a zone."""
     if isinstance(zone, TextValue):
         walk.fail("unknown_zone", negate(walk.is_zone(z3.simplify(zone.term))))
@@ -123,7 +123,7 @@ def _fail_without_zone(walk: NodeWalk, zone: SymbolicValue) -> None:
     walk.fail("unknown_zone", walk.open_condition("a zone that is not modelled"))
 
 
-def _distance(walk: NodeWalk, time: NumberValue, zone: SymbolicValue | None) -> NumberValue:
+def _distance(walk: ExpressionWalk, time: NumberValue, zone: SymbolicValue | None) -> NumberValue:
     """Return a distance from UTC: less than a day, the same for the same moment and zone."""
     numbers = walk.numbers
 
@@ -140,16 +140,16 @@ def _distance(walk: NodeWalk, time: NumberValue, zone: SymbolicValue | None) -> 
     return distance
 
 
-def _is_outside(walk: NodeWalk, number: NumberValue) -> Term:
+def _is_outside(walk: ExpressionWalk, number: NumberValue) -> Term:
     low, high = (walk.numbers.constant(microseconds(end)) for end in TIMES)
     return disj(walk.numbers.less(number, low), walk.numbers.less(high, number))
 
 
-def _fail_outside(walk: NodeWalk, number: NumberValue) -> None:
+def _fail_outside(walk: ExpressionWalk, number: NumberValue) -> None:
     walk.fail("overflow", _is_outside(walk, number))
 
 
-def _moment(walk: NodeWalk, local: NumberValue, *, is_utc: bool) -> TimeValue:
+def _moment(walk: ExpressionWalk, local: NumberValue, *, is_utc: bool) -> TimeValue:
     """Return the moment of a local time."""
     _fail_outside(walk, local)
     if is_utc:
@@ -162,13 +162,13 @@ def _moment(walk: NodeWalk, local: NumberValue, *, is_utc: bool) -> TimeValue:
 # ---------------------------------------------------------------- the calendar
 
 
-def _divide(walk: NodeWalk, number: NumberValue, size: int) -> NumberValue:
+def _divide(walk: ExpressionWalk, number: NumberValue, size: int) -> NumberValue:
     """Return the whole part below of a number of microseconds over so many."""
     quotient = walk.numbers.round_quotient(number, walk.numbers.constant(size), 0, "floor")
     return NumberValue(quotient.term, True)
 
 
-def _date(walk: NodeWalk, local: NumberValue) -> _Date:
+def _date(walk: ExpressionWalk, local: NumberValue) -> _Date:
     """Return the date of a local time."""
     numbers = walk.numbers
 
@@ -192,20 +192,20 @@ def _date(walk: NodeWalk, local: NumberValue) -> _Date:
     return made
 
 
-def _within(walk: NodeWalk, number: NumberValue, name: str) -> list[Term]:
+def _within(walk: ExpressionWalk, number: NumberValue, name: str) -> list[Term]:
     numbers = walk.numbers
     low, high = _RANGES.get(name) or (0, _CLOCK[name][1] - 1)
     return [numbers.at_most(numbers.constant(low), number), numbers.at_most(number, numbers.constant(high))]
 
 
-def _set_date(walk: NodeWalk, local: NumberValue, date: _Date) -> None:
+def _set_date(walk: ExpressionWalk, local: NumberValue, date: _Date) -> None:
     """Know the date of a local time."""
     numbers = walk.numbers
     facts = conj(*(numbers.equal(*pair) for pair in zip(_date(walk, local), date, strict=True)))
     numbers.axioms.append(implies(negate(_is_outside(walk, local)), facts))
 
 
-def part_of(walk: NodeWalk, parts: _Parts, *, name: str) -> SymbolicValue:
+def part_of(walk: ExpressionWalk, parts: _Parts, *, name: str) -> SymbolicValue:
     """Return the year, month, … of a time."""
     unusable = _needs(walk, parts[0], parts[1:])
     if unusable is not None:
@@ -215,7 +215,7 @@ def part_of(walk: NodeWalk, parts: _Parts, *, name: str) -> SymbolicValue:
     return part_of_local(walk, local, name)
 
 
-def part_of_local(walk: NodeWalk, local: NumberValue, name: str) -> NumberValue:
+def part_of_local(walk: ExpressionWalk, local: NumberValue, name: str) -> NumberValue:
     numbers = walk.numbers
     if name in ("year", "month", "day"):
         number: NumberValue = getattr(_date(walk, local), name)
@@ -239,7 +239,7 @@ def part_of_local(walk: NodeWalk, local: NumberValue, name: str) -> NumberValue:
 # ---------------------------------------------------------------- other moments
 
 
-def add_days(walk: NodeWalk, parts: _Parts) -> SymbolicValue:
+def add_days(walk: ExpressionWalk, parts: _Parts) -> SymbolicValue:
     time, count = parts[:2]
     unusable = _needs(walk, time, parts[2:], count)
     if unusable is not None:
@@ -256,7 +256,7 @@ def add_days(walk: NodeWalk, parts: _Parts) -> SymbolicValue:
     )
 
 
-def add_months(walk: NodeWalk, parts: _Parts, *, size: int) -> SymbolicValue:
+def add_months(walk: ExpressionWalk, parts: _Parts, *, size: int) -> SymbolicValue:
     """Return the time so many times `size` months later."""
     time, count = parts[:2]
     unusable = _needs(walk, time, parts[2:], count)
@@ -275,7 +275,7 @@ def add_months(walk: NodeWalk, parts: _Parts, *, size: int) -> SymbolicValue:
     return move() if is_utc else walk.branch(numbers.is_zero(count), lambda: time, move)
 
 
-def _move(walk: NodeWalk, local: NumberValue, months: NumberValue) -> NumberValue:
+def _move(walk: ExpressionWalk, local: NumberValue, months: NumberValue) -> NumberValue:
     """Return a time so many months later: each has 28 to 31 days, and many have 30.436875 of them."""
     numbers, moved = walk.numbers, walk.numbers.fresh("later", whole=True)
     walk.approximate("the calendar", moved.term)
@@ -304,7 +304,7 @@ def _move(walk: NodeWalk, local: NumberValue, months: NumberValue) -> NumberValu
     return moved
 
 
-def _is_far(walk: NodeWalk, number: NumberValue) -> Term:
+def _is_far(walk: ExpressionWalk, number: NumberValue) -> Term:
     """Return whether a moment is less than a month from the first or the last year, or beyond."""
     numbers = walk.numbers
     low, high = (microseconds(end) for end in TIMES)
@@ -312,7 +312,7 @@ def _is_far(walk: NodeWalk, number: NumberValue) -> Term:
     return disj(numbers.less(number, near[0]), numbers.less(near[1], number))
 
 
-def start_of(walk: NodeWalk, parts: _Parts) -> SymbolicValue:
+def start_of(walk: ExpressionWalk, parts: _Parts) -> SymbolicValue:
     time, unit = parts[0], constant_text(parts[1])
     unusable = _needs(walk, time, parts[2:])
     if unusable is not None:
@@ -329,7 +329,7 @@ def start_of(walk: NodeWalk, parts: _Parts) -> SymbolicValue:
     return _moment(walk, _start(walk, local, unit), is_utc=is_utc)
 
 
-def _start(walk: NodeWalk, local: NumberValue, unit: str) -> NumberValue:
+def _start(walk: ExpressionWalk, local: NumberValue, unit: str) -> NumberValue:
     """Return the beginning of the day, week, month or year that a local time is in."""
     numbers = walk.numbers
     if unit in _UNITS:
@@ -353,7 +353,7 @@ def _start(walk: NodeWalk, local: NumberValue, unit: str) -> NumberValue:
 # ---------------------------------------------------------------- texts
 
 
-def format_time(walk: NodeWalk, parts: _Parts) -> SymbolicValue:
+def format_time(walk: ExpressionWalk, parts: _Parts) -> SymbolicValue:
     time, form = parts[0], constant_text(parts[1])
     unusable = _needs(walk, time, parts[2:])
     if unusable is not None:
@@ -394,7 +394,7 @@ def _pieces(form: str, *, is_utc: bool) -> list[Any] | None:
     return pieces
 
 
-def read_time(walk: NodeWalk, parts: _Parts, *, function: str) -> SymbolicValue:
+def read_time(walk: ExpressionWalk, parts: _Parts, *, function: str) -> SymbolicValue:
     """Return the time that a text names: any, or none."""
     subject = parts[0]
     if isinstance(subject, OpaqueValue) and not subject.kind:
@@ -421,14 +421,14 @@ def read_time(walk: NodeWalk, parts: _Parts, *, function: str) -> SymbolicValue:
     return ValueChoice(((is_none, NULL), (negate(is_none), TimeValue(number))))
 
 
-def _read_constant(walk: NodeWalk, text: str) -> SymbolicValue:
+def _read_constant(walk: ExpressionWalk, text: str) -> SymbolicValue:
     from lyra.vesper.reference.times import call_on_time
 
     moment = call_on_time("timestamp", [text])
     return NULL if moment is None else TimeValue(walk.numbers.constant(microseconds(moment)))
 
 
-def milliseconds(walk: NodeWalk, parts: _Parts) -> SymbolicValue:
+def milliseconds(walk: ExpressionWalk, parts: _Parts) -> SymbolicValue:
     return walk.arithmetic("/", parts[0], walk.numbers.constant(1000))
 
 
