@@ -48,6 +48,7 @@ from lyra.vesper.sql.tables import query_columns
 from lyra.vesper.sql.tokens import PLACEHOLDER_MARK, SqlRefused, SqlToken, sql_tokens
 from lyra.vesper.values.types import STRING
 
+_KEYS_OF_JSON: Final = ("text", "mark", "placeholder", "|", "&")  # after PostgreSQL's operators ?, ?| and ?&
 _OPERATORS: Final = {"==": "=", "!=": "<>", "AND": "AND", "OR": "OR", "IN": "IN"}
 
 
@@ -120,6 +121,7 @@ class Sql:
         parts, position = [], 0
         for token, after in zip_longest(tokens, tokens[1:]):
             written = marked[token.start : token.end]
+            follows = "" if after is None else after.value if after.kind == "operator" else after.kind
             name = token.value[1:] if token.kind == "placeholder" else ""
             mark = PLACEHOLDER_MARK.fullmatch(written[1:-1] if token.kind in ("text", "name") else written)
             if mark is not None:
@@ -131,7 +133,7 @@ class Sql:
                     used[name] = f"p{len(values)}"
                     values[used[name]] = named[name]
                 written = f":{used[name]}"
-            elif token.is_operator("?") and not _is_key_test(after):
+            elif token.is_operator("?") and follows not in _KEYS_OF_JSON:
                 hint = "write {name} where the value of a variable belongs"
                 self.state.error("unbound_placeholder", "`?` has no value", path, hint=hint, value=True)
             elif name:
@@ -267,11 +269,6 @@ def judge_rows(program: NodeProgram, state: CheckState) -> None:
         if known and part.name.lower() not in known:
             message = f"the query gives no column `{part.name}`, so it is null"
             state.issues.add(WARNING, "unknown_field", message, place=part.place, hint=close_to(part.name, known))
-
-
-def _is_key_test(after: SqlToken | None) -> bool:
-    """Return whether a `?` is PostgreSQL's operator on JSON, by the token after it."""
-    return after is not None and (after.kind in ("text", "mark", "placeholder") or after.is_operator("|", "&"))
 
 
 def _sql(text: str, values: dict[str, TypedExpression]) -> TypedExpression:

@@ -102,7 +102,8 @@ def _select_names(items: Sequence[SqlItem]) -> tuple[str, ...] | None:
             part.append(items[position])
             continue
         before = part[-2] if len(part) > 1 else None
-        is_named = len(part) == 1 or word_of(part, len(part) - 2) == "AS" or _is_point(before)
+        is_qualified = isinstance(before, SqlToken) and before.is_operator(".")
+        is_named = len(part) == 1 or word_of(part, len(part) - 2) == "AS" or is_qualified
         name = name_of(part[-1]) if part and is_named else ""
         if not name:
             return None
@@ -111,10 +112,6 @@ def _select_names(items: Sequence[SqlItem]) -> tuple[str, ...] | None:
         if is_over:
             break
     return tuple(names)
-
-
-def _is_point(item: SqlItem | None) -> bool:
-    return isinstance(item, SqlToken) and item.is_operator(".")
 
 
 def table_problem(name: str) -> str:
