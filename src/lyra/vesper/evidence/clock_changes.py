@@ -81,18 +81,18 @@ def list_changes(name: str, around: datetime) -> tuple[datetime, ...]:
     def offset(moment: datetime) -> timedelta | None:
         return moment.astimezone(zone).utcoffset()
 
-    found = []
+    changes = []
     for step, steps in ((-_STEP, _STEPS_BACK), (_STEP, _STEPS_ON)):
         here, left = around, _EACH_WAY
         for _ in range(steps):
             there = here + step
             if offset(there) != offset(here):
-                found.append(_find_change(min(here, there), max(here, there), offset))
+                changes.append(_find_change(min(here, there), max(here, there), offset))
                 left -= 1
                 if not left:
                     break
             here = there
-    return tuple(sorted(found))
+    return tuple(sorted(changes))
 
 
 def _find_change(low: datetime, high: datetime, offset: Callable[[datetime], timedelta | None]) -> datetime:

@@ -91,13 +91,13 @@ def _choose(condition: Term, then: NumberValue, otherwise: NumberValue) -> Numbe
 def _between(walk: NodeWalk, values: _List, first: NumberValue, last: NumberValue) -> SymbolicValue:
     """Return the elements of a list with a number from `first` up to, but not including, `last`."""
     numbers = walk.numbers
-    zero, one = numbers.constant(0), numbers.constant(1)
+    zero, unit = numbers.constant(0), numbers.constant(1)
     if isinstance(values, ListItems):
         rank, items = zero, []
         for here, item in values.items:
             inside = conj(here, numbers.at_most(first, rank), numbers.less(rank, last))
             items.append((z3.simplify(inside), item))
-            rank = NumberValue(z3.simplify(rank.term + ite(here, one.term, zero.term)), True)
+            rank = NumberValue(z3.simplify(rank.term + ite(here, unit.term, zero.term)), True)
         return ListItems(tuple(items))
     size, part = walk.count(values), walk.some_of(values)
     walk.approximate("which elements a part of a list has")
@@ -158,13 +158,9 @@ def _distinct(walk: NodeWalk, values: _List) -> SymbolicValue:
         return ListItems(tuple(items))
     numbers, part = walk.numbers, walk.some_of(values)
     walk.approximate("which elements a part of a list has")
-    had, has, one = walk.count(values), walk.count(part), numbers.constant(1)
-    numbers.axioms += [numbers.at_most(has, had), implies(numbers.at_most(one, had), numbers.at_most(one, has))]
+    had, has, unit = walk.count(values), walk.count(part), numbers.constant(1)
+    numbers.axioms += [numbers.at_most(has, had), implies(numbers.at_most(unit, had), numbers.at_most(unit, has))]
     return part
-
-
-def _append(walk: NodeWalk, values: _List, item: SymbolicValue) -> SymbolicValue:
-    return _concat(walk, values, ListItems(((TRUE, item),)))
 
 
 def _concat(walk: NodeWalk, values: _List, *others: SymbolicValue) -> SymbolicValue:
@@ -183,15 +179,15 @@ def _concat(walk: NodeWalk, values: _List, *others: SymbolicValue) -> SymbolicVa
             chosen = conj(left, numbers.fresh_bool("from"))
             if isinstance(part, ListItems):
                 for here, item in part.items:
-                    one = conj(chosen, here, numbers.fresh_bool("this"))
-                    pairs.append((conj(left, one), item))
-                    left = conj(left, negate(one))
+                    unit = conj(chosen, here, numbers.fresh_bool("this"))
+                    pairs.append((conj(left, unit), item))
+                    left = conj(left, negate(unit))
             else:
                 element = walk.new_element(part.source)
                 present, item = walk.stage_of(part, element)
-                one = conj(chosen, walk.exists_any(part.source), present)
-                pairs.append((one, item))
-                left = conj(left, negate(one))
+                unit = conj(chosen, walk.exists_any(part.source), present)
+                pairs.append((unit, item))
+                left = conj(left, negate(unit))
         numbers.axioms.append(implies(walk.exists_any(source), negate(left)))
         return walk.choose(pairs)
 
@@ -269,7 +265,7 @@ _FUNCTIONS: Final[dict[str, Callable[..., SymbolicValue]]] = {
     "reverse": _reverse,
     "sort": _sort,
     "distinct": _distinct,
-    "append": _append,
+    "append": lambda walk, values, item: _concat(walk, values, ListItems(((TRUE, item),))),
     "concat": _concat,
     "zip": _zip,
 }

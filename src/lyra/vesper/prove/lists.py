@@ -233,7 +233,7 @@ class ListWalk(FoldWalk):
 
     def _better_element(self, function: str, best: SymbolicValue, item: SymbolicValue) -> SymbolicValue:
         self.less(item, item)  # of a kind that has an order
-        return item if isinstance(best, NullValue) else self._better(function, best, item)
+        return item if isinstance(best, NullValue) else self.better_of(function, best, item)
 
     def _aggregate_all(self, function: str, values: ListComprehension) -> SymbolicValue:
         """Return the aggregate of a list of any length."""

@@ -79,14 +79,6 @@ def call_on_texts(walk: NodeWalk, parts: _Parts, *, function: str) -> SymbolicVa
     return walk.any_of(f"the function {function} of a text that is not modelled")
 
 
-def _start(_: NodeWalk, text: Term, start: Term) -> SymbolicValue:
-    return TruthValue(z3.simplify(z3.PrefixOf(start, text)))
-
-
-def _end(_: NodeWalk, text: Term, end: Term) -> SymbolicValue:
-    return TruthValue(z3.simplify(z3.SuffixOf(end, text)))
-
-
 def _match(walk: NodeWalk, text: Term, pattern: Term) -> SymbolicValue:
     condition = walk.compute_once(("matches", text, pattern), lambda: pattern_condition(text, pattern))
     if condition is not None:
@@ -175,9 +167,9 @@ def _split(walk: NodeWalk, text: Term, separator: Term) -> SymbolicValue:
         return TextValue(piece)
 
     numbers, source = walk.numbers, walk.new_source(make_piece)
-    one = numbers.constant(1)
-    alone = implies(separator != _EMPTY, numbers.equal(source.length, one) == z3.Not(z3.Contains(text, separator)))
-    numbers.axioms += [numbers.at_most(one, source.length), alone]
+    least = numbers.constant(1)
+    alone = implies(separator != _EMPTY, numbers.equal(source.length, least) == z3.Not(z3.Contains(text, separator)))
+    numbers.axioms += [numbers.at_most(least, source.length), alone]
     return walk.take_all(source)
 
 
@@ -215,10 +207,6 @@ def _parse(walk: NodeWalk, text: Term, *, is_whole: bool) -> SymbolicValue:
     return walk.compute_once(("parse", is_whole, text), make)  # type: ignore[no-any-return]
 
 
-def _is_zone(walk: NodeWalk, text: Term) -> SymbolicValue:
-    return TruthValue(walk.is_zone(text))
-
-
 def slice_of(walk: NodeWalk, parts: _Parts) -> SymbolicValue:
     """Return a part of a text or a list."""
     target, *bounds = parts
@@ -239,12 +227,12 @@ def slice_of(walk: NodeWalk, parts: _Parts) -> SymbolicValue:
         walk.fail("type_error")
         return NULL
     size = z3.Length(target.term)
-    first = _bound(walk, bounds[0], size)
-    last = _bound(walk, bounds[1], size) if len(bounds) > 1 and isinstance(bounds[1], NumberValue) else size
+    first = _place_of(walk, bounds[0], size)
+    last = _place_of(walk, bounds[1], size) if len(bounds) > 1 and isinstance(bounds[1], NumberValue) else size
     return TextValue(z3.simplify(z3.SubString(target.term, first, last - first)))
 
 
-def _bound(walk: NodeWalk, bound: SymbolicValue, size: Term) -> Term:
+def _place_of(walk: NodeWalk, bound: SymbolicValue, size: Term) -> Term:
     """Return the place that a bound of a slice means: below 0 it counts from the end."""
     assert isinstance(bound, NumberValue)
     place = z3.simplify(walk.numbers.to_integer(bound))
@@ -305,8 +293,8 @@ def render_whole(walk: ExpressionWalk, number: NumberValue, text: Term) -> None:
 
 
 _FUNCTIONS: Final[dict[str, Callable[..., SymbolicValue]]] = {
-    "starts_with": _start,
-    "ends_with": _end,
+    "starts_with": lambda _, text, start: TruthValue(z3.simplify(z3.PrefixOf(start, text))),
+    "ends_with": lambda _, text, end: TruthValue(z3.simplify(z3.SuffixOf(end, text))),
     "matches": _match,
     "lower": partial(_change_case, function="lower"),
     "upper": partial(_change_case, function="upper"),
@@ -315,7 +303,7 @@ _FUNCTIONS: Final[dict[str, Callable[..., SymbolicValue]]] = {
     "split": _split,
     "parse_integer": partial(_parse, is_whole=True),
     "parse_decimal": partial(_parse, is_whole=False),
-    "is_zone": _is_zone,
+    "is_zone": lambda walk, text: TruthValue(walk.is_zone(text)),
 }
 TEXT_CALLS: Final[dict[str, Callable[[Any, _Parts], SymbolicValue]]] = {
     **{name: partial(call_on_texts, function=name) for name in _FUNCTIONS},

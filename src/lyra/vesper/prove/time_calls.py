@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import z3
 
+from lyra.vesper.evidence.clock_changes import read_moment
 from lyra.vesper.expressions.functions import MONTHS, WEEKDAYS
 from lyra.vesper.prove.text_calls import constant_text
 from lyra.vesper.prove.texts import text_constant
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from lyra.vesper.prove.walk import ExpressionWalk
 
 _Parts = tuple[SymbolicValue, ...]
+_SECONDS: Final = {"seconds": 1, "minutes": 60, "hours": 3_600, "days": 86_400, "weeks": 604_800}
 _SECOND: Final = 10**6
 _MINUTE: Final = 60 * _SECOND
 _HOUR: Final = 60 * _MINUTE
@@ -188,8 +190,8 @@ def _date(walk: ExpressionWalk, local: NumberValue) -> _Date:
         numbers.axioms.append(implies(negate(_is_outside(walk, local)), conj(*facts)))
         return date
 
-    made: _Date = walk.compute_once(("date", local.term), make)
-    return made
+    date: _Date = walk.compute_once(("date", local.term), make)
+    return date
 
 
 def _within(walk: ExpressionWalk, number: NumberValue, name: str) -> list[Term]:
@@ -232,8 +234,8 @@ def part_of_local(walk: ExpressionWalk, local: NumberValue, name: str) -> Number
         numbers.axioms += _within(walk, number, name)
         return number
 
-    made: NumberValue = walk.compute_once((name, local.term), make)
-    return made
+    part: NumberValue = walk.compute_once((name, local.term), make)
+    return part
 
 
 # ---------------------------------------------------------------- other moments
@@ -343,8 +345,8 @@ def _start(walk: ExpressionWalk, local: NumberValue, unit: str) -> NumberValue:
     low = numbers.constant(microseconds(TIMES[0]))  # the first year begins there
     numbers.axioms.append(implies(numbers.at_most(low, local), numbers.at_most(low, start)))
     walk.approximate("the calendar", start.term)
-    one, date = numbers.constant(1), _date(walk, local)
-    _set_date(walk, start, _Date(date.year, date.month if unit == "month" else one, one))
+    first, date = numbers.constant(1), _date(walk, local)
+    _set_date(walk, start, _Date(date.year, date.month if unit == "month" else first, first))
     days = _divide(walk, start, _DAY)
     numbers.axioms.append(numbers.equal(start, numbers.multiply(days, numbers.constant(_DAY))))
     return start
@@ -412,24 +414,14 @@ def read_time(walk: ExpressionWalk, parts: _Parts, *, function: str) -> Symbolic
             walk.fail("type_error", walk.open_condition("a format that is not modelled"))
     known = constant_text(subject)
     if known is not None and function == "timestamp":
-        return _read_constant(walk, known)
+        moment = read_moment(known)
+        return NULL if moment is None else walk.constant(moment)
     is_none = walk.open_condition("times of texts")
     number = walk.numbers.fresh("moment", whole=True)
     walk.approximate("times of texts", number.term)
     low, high = (walk.numbers.constant(microseconds(end)) for end in TIMES)
     walk.numbers.axioms += [walk.numbers.at_most(low, number), walk.numbers.at_most(number, high)]
     return ValueChoice(((is_none, NULL), (negate(is_none), TimeValue(number))))
-
-
-def _read_constant(walk: ExpressionWalk, text: str) -> SymbolicValue:
-    from lyra.vesper.reference.times import call_on_time
-
-    moment = call_on_time("timestamp", [text])
-    return NULL if moment is None else TimeValue(walk.numbers.constant(microseconds(moment)))
-
-
-def milliseconds(walk: ExpressionWalk, parts: _Parts) -> SymbolicValue:
-    return walk.arithmetic("/", parts[0], walk.numbers.constant(1000))
 
 
 TIME_CALLS: Final[dict[str, Callable[[Any, _Parts], SymbolicValue]]] = {
@@ -440,6 +432,10 @@ TIME_CALLS: Final[dict[str, Callable[[Any, _Parts], SymbolicValue]]] = {
     "format_timestamp": format_time,
     "timestamp": partial(read_time, function="timestamp"),
     "parse_timestamp": partial(read_time, function="parse_timestamp"),
-    "milliseconds": milliseconds,
+    **{
+        name: lambda walk, parts, seconds=seconds: walk.arithmetic("*", parts[0], walk.numbers.constant(seconds))  # type: ignore[misc]
+        for name, seconds in _SECONDS.items()
+    },
+    "milliseconds": lambda walk, parts: walk.arithmetic("/", parts[0], walk.numbers.constant(1000)),
     **{name: partial(part_of, name=name) for name in _PARTS},
 }

@@ -15,10 +15,10 @@ from typing import Any, Final
 import z3
 
 from lyra.vesper import ir
-from lyra.vesper.expressions.functions import ROUNDINGS
 from lyra.vesper.prove.list_calls import LIST_CALLS
+from lyra.vesper.prove.number_calls import NUMBER_CALLS
 from lyra.vesper.prove.numbers import NumberEncoding, constant_parts
-from lyra.vesper.prove.text_calls import TEXT_CALLS, constant_text, render_whole
+from lyra.vesper.prove.text_calls import TEXT_CALLS, render_whole
 from lyra.vesper.prove.texts import text_constant, text_of
 from lyra.vesper.prove.time_calls import TIME_CALLS, part_of_local
 from lyra.vesper.prove.values import (
@@ -617,57 +617,10 @@ class ExpressionWalk:
             return self.any_of(f"the function {function}, which the prover does not know")
         return self.per_kind(lambda *parts: known(self, parts), *values)
 
-    def on_numbers(self, function: str, parts: tuple[SymbolicValue, ...]) -> SymbolicValue:
-        """Return the value of a function of numbers, or any value where its arguments are not modelled."""
-        numbers, shown = self.numbers, f"the function {function} of values that are not modelled"
-        if any(isinstance(part, OpaqueValue) for part in parts):
-            return self.any_of(shown)
-        if function in ("min", "max"):
-            best = parts[0]
-            for part in parts[1:]:
-                best = self.per_kind(lambda one, other: self._better(function, one, other), best, part)
-            return best
-        if function == "clamp":
-            value, low, high = parts
-            is_below, is_above = self.less(value, low), self.less(high, value)
-            self.fail("type_error", self.less(high, low))
-            return self.branch(is_below, lambda: low, lambda: self.branch(is_above, lambda: high, lambda: value))
-        if not all(isinstance(part, NumberValue) for part in parts[:1] if function == "round") or (
-            function != "round" and not all(isinstance(part, NumberValue) for part in parts)
-        ):
-            self.fail("type_error")
-            return NULL
-        if function == "round" and len(parts) > 1:
-            mode = constant_text(parts[2]) if len(parts) > 2 else ""
-            if len(parts) > 2 and mode not in ROUNDINGS:
-                return self.any_of("a mode of rounding that is not constant")
-            return self.round(parts[0], parts[1], mode or "half_even")
-        first, second = parts[0], parts[1] if function == "div" else None
-        assert isinstance(first, NumberValue)
-        if isinstance(second, NumberValue):
-            self.fail("division_by_zero", numbers.is_zero(second))
-            if z3.is_false(self.here):
-                return NULL
-        else:
-            second = None
-        rounding = {"floor": "floor", "ceil": "ceiling", "div": "down", "round": "half_even"}[function]
-        return self.check_overflow(NumberValue(numbers.round_quotient(first, second, 0, rounding).term, True))
-
-    def _better(self, function: str, best: SymbolicValue, item: SymbolicValue) -> SymbolicValue:
+    def better_of(self, function: str, best: SymbolicValue, item: SymbolicValue) -> SymbolicValue:
         """Return the lesser or the greater of two values, the first of equal ones."""
         is_better = self.less(item, best) if function == "min" else self.less(best, item)
         return self.branch(is_better, lambda: item, lambda: best)
-
-    def absolute(self, parts: tuple[SymbolicValue, ...]) -> SymbolicValue:
-        (value,) = parts
-        if isinstance(value, OpaqueValue) and not value.kind:
-            return self.any_of(value.why)
-        if not isinstance(value, NumberValue):
-            self.fail("type_error")
-            return NULL
-        number = value
-        below = self.numbers.less(number, self.numbers.constant(0))
-        return self.branch(below, lambda: self.negate_value(number), lambda: number)
 
 
 def _kind(value: SymbolicValue) -> str:
@@ -683,19 +636,10 @@ def _kind(value: SymbolicValue) -> str:
     return type(value).__name__
 
 
-_SECONDS: Final = {"seconds": 1, "minutes": 60, "hours": 3_600, "days": 86_400, "weeks": 604_800}
-_FUNCTIONS: Final[dict[str, Callable[[ExpressionWalk, tuple[SymbolicValue, ...]], SymbolicValue]]] = {
-    **{
-        name: lambda walk, parts, seconds=seconds: walk.arithmetic("*", parts[0], walk.numbers.constant(seconds))  # type: ignore[misc]
-        for name, seconds in _SECONDS.items()
-    },
+_FUNCTIONS: Final[dict[str, Callable[[Any, tuple[SymbolicValue, ...]], SymbolicValue]]] = {
     "len": lambda walk, parts: walk.length(parts[0]),
-    "abs": ExpressionWalk.absolute,
     **LIST_CALLS,
+    **NUMBER_CALLS,
     **TEXT_CALLS,
     **TIME_CALLS,
-    **{
-        name: lambda walk, parts, name=name: walk.on_numbers(name, parts)  # type: ignore[misc]
-        for name in ("floor", "ceil", "round", "div", "min", "max", "clamp")
-    },
 }
