@@ -51,15 +51,16 @@ def _round(walk: ExpressionWalk, function: str, value: SymbolicValue, *more: Sym
 
 def _make_whole(walk: ExpressionWalk, function: str, *parts: SymbolicValue) -> SymbolicValue:
     """Return a number, or the quotient of two, as an integer."""
-    first, *rest = [part for part in parts if isinstance(part, NumberValue)] or [None]
-    if first is None or len(rest) + 1 < len(parts):
+    numbers = [part for part in parts if isinstance(part, NumberValue)]
+    if len(numbers) < len(parts):
         walk.fail("type_error")
         return NULL
-    if rest:
-        walk.fail("division_by_zero", walk.numbers.is_zero(rest[0]))
+    divisor = numbers[1] if len(numbers) > 1 else None
+    if divisor is not None:
+        walk.fail("division_by_zero", walk.numbers.is_zero(divisor))
         if z3.is_false(walk.here):
             return NULL
-    quotient = walk.numbers.round_quotient(first, rest[0] if rest else None, 0, _WHOLE_ROUNDINGS[function])
+    quotient = walk.numbers.round_quotient(numbers[0], divisor, 0, _WHOLE_ROUNDINGS[function])
     return walk.check_overflow(NumberValue(quotient.term, True))
 
 
