@@ -240,7 +240,7 @@ class Permissions:
                     return _decide_by(rule, subject, "allow")
                 weaker = weaker or rule
         if subject.reads and not self._rules_for("Read").ask:
-            return PermissionDecision("allow", None, "the command only reads, and a sandbox holds it", IN_SANDBOX)
+            return PermissionDecision("allow", None, "the command only reads, and can do nothing else", IN_SANDBOX)
         if subject.held and self.mode == "sandboxed" and subject.act == "run":
             return PermissionDecision("allow", None, "the mode is sandboxed", IN_SANDBOX)
         piped = None if consequential else _allow_parts(rules, subject)
