@@ -144,23 +144,21 @@ async def test_no_setting_and_no_hook_of_a_repository_runs_anything(repository: 
         for name in ("pre-commit", "post-commit", "post-checkout", "commit-msg", "pre-push", "post-index-change"):
             (folder / name).write_text(program.read_text())
             (folder / name).chmod(0o755)
-    (repository.folder / ".gitattributes").write_text("*.py merge=mine diff=mine\n")
+    repository.write(".gitattributes", "*.py merge=mine diff=mine\n")
+    for branch, flag in (("side", "-qc"), ("main", "-q")):  # a merge that needs its driver
+        git(repository.folder, "-c", "core.hooksPath=/dev/null", "switch", flag, branch)
+        repository.write("a.py", f"x = 1  # {branch}\n")
+        git(repository.folder, "-c", "core.hooksPath=/dev/null", "commit", "-qam", branch)
     for key, value in PROGRAMS.items():
         git(repository.folder, "config", key, value.format(program=program, hooks=hooks))
     git(repository.folder, "config", "remote.origin.url", f"ext::{program}")
     git(repository.folder, "config", "protocol.ext.allow", "always")
     (tmp_path / "ran").unlink(missing_ok=True)
     config = (repository.folder / ".git/config").read_bytes()
-    commands = ["add -A", "commit -m two", "switch -c other", "commit --allow-empty -m three", "switch main", "status"]
-    commands += [
-        "merge other -m four",
-        "stash -u",
-        "branch -d other",
-        "push origin main",
-        "fetch origin",
-        "tag -a v -m v",
-    ]
-    commands += ["rebase -i HEAD~1", "commit --amend --allow-empty -m five", "reset --hard HEAD"]
+    commands = ["merge side -m side", "merge --abort", "add -A", "commit -m two", "switch -c other"]
+    commands += ["commit --allow-empty -m three", "switch main", "status", "merge other -m four", "stash -u"]
+    commands += ["branch -d other", "push origin main", "fetch origin", "tag -a v -m v", "rebase -i HEAD~1"]
+    commands += ["commit --amend --allow-empty -m five", "reset --hard HEAD"]
     script = [*(say(command) for command in commands), DONE]
     async with repository.open(*script, options={"attended": True, "allow": ("Git",)}) as session:
         lines = await Person("deny").talk(session, "go")
