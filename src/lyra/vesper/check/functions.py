@@ -17,6 +17,7 @@ from lyra.vesper.check.state import NameScope, TextSite
 from lyra.vesper.check.types import common, element_of, field_type, is_key, is_ordered, is_text, may_equal, nullable
 from lyra.vesper.expressions.functions import DIRECTIVES, FUNCTIONS, ROUNDINGS, UNITS, BuiltIn, Kind, Parameter
 from lyra.vesper.expressions.terms import CallTerm, StarTerm
+from lyra.vesper.loading import WARNING
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.limits import SCALE_MAX
 from lyra.vesper.values.patterns import compile_pattern
@@ -201,6 +202,9 @@ class FunctionTyping:
                 reason = format_problem(value)
                 if reason:
                     self.wrong("bad_value", reason, site, offset)
+                elif "%" not in value:
+                    message = f"the format {value[:40]!r} has no directive, and is the same text for every time"
+                    self.typing.state.mark(WARNING, "bad_value", message, site, offset, hint="such as %Y-%m-%d %H:%M")
         if parameter.name == "fill" and len(value) != 1:
             self.wrong("bad_value", "`fill` is one character", site, offset)
 

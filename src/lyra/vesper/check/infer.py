@@ -7,6 +7,7 @@ undefined name raises UndefinedName: the contract is then unverifiable, not wron
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from decimal import Decimal
 from typing import Any, Final
@@ -80,6 +81,11 @@ from lyra.vesper.values.types import (
 QUERY_RESULT: Final = "query_result"
 _DURATION_HINT: Final = "a duration is written days(n), hours(n), minutes(n) or seconds(n)"
 _LOGIC: Final = {"AND": "and", "OR": "or", "=>": "implies"}
+_ERROR_FIELDS: Final = ("occurred", "code", "message", "logged")
+_VARIABLE_PATH: Final = re.compile(r"([A-Za-z_]\w*)(?:\.[A-Za-z_]\w*|\[[0-9]+\])*", re.ASCII)
+_KEYS_OF_WORDS: Final = frozenset(
+    {"error_code", "code", "map_to", "return_error", "agent", "event_type", "handler", "provider", "method", "entity"}
+)
 _ORDERS: Final = ("<", "<=", ">", ">=")
 
 
@@ -124,11 +130,21 @@ class Typing:
             return _nothing()
         place = self.state.place(site, 0)
         if template.text is not None:
+            self._judge_plain_text(template.text, path, scope)
             return ir.Constant(type=STRING, value=template.text, place=place)
         if template.single is not None:
             return self.term(template.single, scope, site)
         parts = tuple(part if isinstance(part, str) else self._text_part(part, scope, site) for part in template.parts)
         return ir.TemplateText(type=STRING, parts=parts, place=place)
+
+    def _judge_plain_text(self, text: str, path: Path, scope: NameScope) -> None:
+        """Remark on a text that is the name of a variable, or leads into one, and has no braces around it."""
+        match = _VARIABLE_PATH.fullmatch(text)
+        key = next((part for part in reversed(path) if isinstance(part, str)), "")
+        if match is None or match[1] not in scope.names or key in _KEYS_OF_WORDS:
+            return
+        message = f"this is the text {text!r}, not the value of the variable `{match[1]}`"
+        self.state.warn("no_placeholder", message, path, hint=f'write "{{{text}}}"', value=True)
 
     def _text_part(self, term: Term, scope: NameScope, site: TextSite) -> ir.TypedExpression:
         expression = self.term(term, scope, site)
@@ -271,6 +287,11 @@ class Typing:
         if isinstance(kind, (Array, SetType)):
             return self._projection(term, target, kind.item, site)
         if kind == ANY:
+            is_error = isinstance(target, ir.NodeVariable) and target.name == "error" and "error" not in scope.names
+            if is_error and term.name not in _ERROR_FIELDS:
+                message = f"an error has no field `{term.name}`, so it is null"
+                hint = close_to(term.name, _ERROR_FIELDS) or "write error.code or error.message"
+                self.state.mark(WARNING, "unknown_field", message, site, term.end - len(term.name), hint=hint)
             return ir.FieldOf(type=ANY, target=target, name=term.name, place=place)
         offset = term.end - len(term.name)
         return self.wrong("unknown_field", f"a value of type {describe(kind)} has no fields", site, offset)

@@ -22,7 +22,6 @@ from lyra.vesper.values.limits import SCALE_MAX, TYPE_DEPTH_MAX, TYPE_FIELDS_MAX
 from lyra.vesper.values.types import (
     ANY,
     BOOLEAN,
-    BYTES,
     DECIMAL,
     DURATION,
     INTEGER,
@@ -366,7 +365,7 @@ def misfit(actual: ValueType, declared: ValueType) -> str:
         return "a decimal is no integer" if is_loss else ""
     if isinstance(actual, EnumType) and isinstance(declared, EnumType):
         return "" if not set(actual.values).isdisjoint(declared.values) else _unlike(actual, declared)
-    if is_text(actual) and (is_text(declared) or declared in (TIMESTAMP, BYTES)):
+    if is_text(actual) and is_text(declared):
         return ""
     if isinstance(actual, (Array, SetType)) and isinstance(declared, (Array, SetType)):
         return misfit(actual.item, declared.item)
