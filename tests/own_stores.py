@@ -86,7 +86,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:
-    global _test, _count  # noqa: PLW0603 - one test at a time
+    global _test, _count
     _test, _count = nodeid, _count + 1
 
 
