@@ -164,7 +164,7 @@ class GitRepository:
         now = read_head(self.head.root) or self.head
         return GitRefs(f"refs/heads/{now.branch}" if now.branch else now.commit, {name: oid for name, _, oid in pairs})
 
-    async def tracked(self) -> list[str]:
+    async def list_tracked(self) -> list[str]:
         """Return the paths of the index, relative to the root."""
         listed = await self.ask("ls-files", "-z")
         return [path for path in listed.split("\0") if path]

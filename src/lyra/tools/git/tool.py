@@ -105,12 +105,12 @@ class _Git:
             raise ToolError(f"{self._workspace.root} is in no git repository", hint=hint, reason="not_found")
         repository = GitRepository(head)
         if call.filters:
-            self._check_filters(head, await repository.tracked())
+            self._check_filters(head, await repository.list_tracked())
         if call.checks_out:
             self._check_root(head)
             if not obeyed:
                 self._refuse_obeyed(call, self._list_obeyed(head, await _list_changes(repository, call)))
-        kept = {} if obeyed or not call.checks_out else _keep(self._list_obeyed(head, await repository.tracked()))
+        kept = {} if obeyed or not call.checks_out else _keep(self._list_obeyed(head, await repository.list_tracked()))
         result = await repository.act(
             call.words,
             network=call.network,
@@ -120,7 +120,7 @@ class _Git:
         )
         put_back: list[str] = []
         if call.checks_out and not obeyed:
-            now = self._list_obeyed(head, await repository.tracked())
+            now = self._list_obeyed(head, await repository.list_tracked())
             put_back = await asyncio.to_thread(_put_back, kept, now)
         return _render(result.output.text, result.exit_code, put_back, timed_out="wall" in result.limits_hit)
 

@@ -34,6 +34,9 @@ class StepReader:
         if depth > STEP_DEPTH_MAX:
             self.reader.error("limit", f"steps are nested more than {STEP_DEPTH_MAX} deep", path)
             return ()
+        if isinstance(value, dict) and value and all(isinstance(item, dict) for item in value.values()):
+            self.reader.wrong("a list of steps, each of which begins with `- step: NAME`", value, path)
+            return ()
         if isinstance(value, dict):
             step = self.step(value, path, parent or "flow", depth)
             return () if step is None else (step,)
