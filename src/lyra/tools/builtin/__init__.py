@@ -2,7 +2,7 @@
 
 `workspace` opens files below the folders an agent works in, and holds long output; `files` keeps encodings and line
 endings, and records which process has read what. On them stand `files` (Read, Write, Edit, MultiEdit, NotebookEdit),
-`search` (Glob, Grep), `bash` (Bash, BashOutput, KillShell), `lyra.tools.git` (Git), `web_fetch` (WebFetch) and
+`search` (Glob, Grep), `bash` (Bash, BashOutput, KillShell), `git` (Git), `web_fetch` (WebFetch) and
 `ask_user` (AskUser, TodoWrite). Whether a call is allowed is decided before it comes here: by the Grant, which is asked
 for the resolved path, the command or the host, and by the permission rules. What needs an agent around it is elsewhere:
 Task in `lyra.agents.helpers.task`, Remember and Recall in `lyra.agents.turn.memory`; ToolSearch is in
@@ -45,9 +45,9 @@ def builtin_tools(
     from lyra.tools.builtin.ask_user import ask_tools, todo_tools
     from lyra.tools.builtin.bash import bash_tools
     from lyra.tools.builtin.files import ReadLog, file_tools, notebook_tools
+    from lyra.tools.builtin.git import git_tools
     from lyra.tools.builtin.search import search_tools
     from lyra.tools.builtin.web_fetch import follows, web_tools
-    from lyra.tools.git.tool import git_tools
     from lyra.tools.permissions.decision import may_hold_secrets
     from lyra.tools.tool_search import tool_search
 

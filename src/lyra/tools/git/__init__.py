@@ -1,5 +1,6 @@
-"""Git for agents: a repository whose settings may be hostile, and the tool that commits, switches and rebases in it.
+"""Git in a repository whose settings may be hostile.
 
-Start at `tool`, the tool `Git`; `calls` says which command lines it takes, `repository` runs git so that no setting of
-a repository starts a program. Sage's own questions about a repository use `repository`, too.
+Start at `repository`, which runs git so that no setting of a repository starts a program; `calls` says which command
+lines the tool `Git` takes. The tool itself is `lyra.tools.builtin.git`; Sage's own questions about a repository use
+`repository`, too.
 """

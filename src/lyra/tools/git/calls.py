@@ -191,7 +191,7 @@ def _skip_letters(name: str, word: str, options: frozenset[str]) -> int:
 
 
 def _check_remote(plain: Sequence[str]) -> None:
-    """Refuse an address in the place of a remote: whoever names it would be sent what the repository holds."""
+    """Refuse an address in the place of a remote: its owner would be sent what the repository holds."""
     if plain and (":" in plain[0] or "/" in plain[0] or plain[0].startswith(".")):
         raise _refuse(f"{plain[0][:80]} is an address; name a remote of the repository, such as origin")
 

@@ -44,7 +44,7 @@ _RANGE: Final = re.compile(r"\.{2,3}")
 def git_tools(workspace: Workspace) -> list[Tool]:
     """Return the tool, for the repository that the workspace lies in."""
     family = _Git(workspace)
-    made = tool(
+    git = tool(
         family.git,
         name="Git",
         needs_of=_needs,
@@ -53,7 +53,7 @@ def git_tools(workspace: Workspace) -> list[Tool]:
         concurrency="exclusive",
         folders=workspace.roots,
     )
-    return [msgspec.structs.replace(made, holds=family.hold)]
+    return [msgspec.structs.replace(git, holds=family.hold)]
 
 
 def _needs(arguments: dict[str, Any]) -> list[Capability]:
