@@ -80,8 +80,9 @@ class FunctionTyping:
             message = f"`{term.function}` takes {words}"
             return self.wrong("arity", message, site, term.start, hint=function.signature)
         for parameter, source in zip(function.parameters, term.arguments, strict=False):
-            is_word = parameter.kind.name in ("field", "mode", "unit") and isinstance(source, NameTerm)
-            if is_word and source.name not in {*scope.names, *scope.aliases}:
+            if not isinstance(source, NameTerm) or parameter.kind.name not in ("field", "mode", "unit"):
+                continue
+            if source.name not in {*scope.names, *scope.aliases}:
                 hint = f"a text stands in quotes: '{source.name}'"
                 return self.wrong(
                     "undefined_name", f"`{source.name}` is not defined here", site, source.start, hint=hint

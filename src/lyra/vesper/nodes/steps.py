@@ -34,7 +34,8 @@ class StepReader:
         if depth > STEP_DEPTH_MAX:
             self.reader.error("limit", f"steps are nested more than {STEP_DEPTH_MAX} deep", path)
             return ()
-        if isinstance(value, dict) and value and all(isinstance(item, dict) for item in value.values()):
+        is_by_name = isinstance(value, dict) and all(isinstance(i, dict) and "operation" in i for i in value.values())
+        if is_by_name and value:
             self.reader.wrong("a list of steps, each of which begins with `- step: NAME`", value, path)
             return ()
         if isinstance(value, dict):
