@@ -129,6 +129,8 @@ class TypeTable:
             if kind is None and rest == ["reported"]:
                 return ANY
         hint = "name one type; `any` takes every value" if "|" in text else f"such as {', '.join(SCALARS)} or array<T>"
+        if text.count("<") != text.count(">") or text.count("[") != text.count("]"):
+            hint = "between braces, a type with a comma in it stands in quotes"
         self.state.error("bad_type", f"{text[:80]!r} is no type", path, hint=hint, value=True)
         return ANY
 
