@@ -29,7 +29,15 @@ from lyra.errors import ToolError
 from lyra.sandbox.profile import Profile
 from lyra.tools.shell.stdin_programs import STDIN_PROGRAMS
 from lyra.tools.yaml.params import Params
-from lyra.tools.yaml.template import Declared, Template, ToolEnvironment, as_text, narrow_grant, select_needs, template
+from lyra.tools.yaml.template import (
+    DeclaredTool,
+    Template,
+    ToolEnvironment,
+    as_text,
+    narrow_grant,
+    select_needs,
+    template,
+)
 
 KEYS: Final = ("type", "command", "stdin", "writes", "timeout")
 USES: Final = ("process.exec", "net.http")
@@ -115,7 +123,7 @@ def _check(word: Template, text: str, *, after_dashes: bool) -> None:
 
 
 # ---------------------------------------------------------------- reading it from a file
-def read_command(declared: Declared) -> CommandKind | None:
+def read_command(declared: DeclaredTool) -> CommandKind | None:
     given, path, params, report, environment, timeout_s, needs = declared
     before = len(report.mistakes)
     words = _words(given.get("command"), (*path, "command"), params, report)

@@ -25,7 +25,7 @@ from lyra.errors import CapabilityDenied, ConfigError, ToolError
 from lyra.tools.http_guard import HttpAnswer, fetch, host_and_port
 from lyra.tools.yaml.params import Params
 from lyra.tools.yaml.template import (
-    Declared,
+    DeclaredTool,
     Template,
     ToolEnvironment,
     as_text,
@@ -164,7 +164,7 @@ def _text(answer: HttpAnswer) -> str:
 
 
 # ---------------------------------------------------------------- reading it from a file
-def read_http(declared: Declared) -> HttpKind | None:
+def read_http(declared: DeclaredTool) -> HttpKind | None:
     given, path, params, report, environment, timeout_s, needs = declared
     before = len(report.mistakes)
     method = report.word(str(given.get("method", "GET")).upper(), (*path, "method"), "method", _METHODS)

@@ -127,7 +127,7 @@ class ToolEnvironment:
         return variable not in _PROVIDER_KEYS if self.secrets is None else variable in self.secrets
 
 
-class Declared(NamedTuple):
+class DeclaredTool(NamedTuple):
     """An implementation as a file has it, where it stands, and what it is read with."""
 
     given: dict[str, Any]
