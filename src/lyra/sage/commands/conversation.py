@@ -10,16 +10,32 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from lyra.config.files import write_private
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError, Conflict, NoSuchSession
 from lyra.sage.agent.live import LiveSession, Undone
-from lyra.sage.commands.result import Block, SlashArguments, SlashResult, age, diff, dollars, lines, table, tokens
+from lyra.sage.commands.result import (
+    Block,
+    Choices,
+    SlashArguments,
+    SlashChoice,
+    SlashResult,
+    age,
+    diff,
+    dollars,
+    lines,
+    short,
+    table,
+    tokens,
+)
 from lyra.sage.project.git_state import GitDiff, git_diff
-from lyra.sage.session.record import SessionRecord
+from lyra.sage.session.record import SessionRecord, SessionTurn
 from lyra.sage.session.snapshots import FileChange
 
 _LISTED: Final = 20  # sessions that /resume lists
+_OFFERED: Final = 500  # sessions to choose from
 _FORMATS: Final = {"markdown": ".md", "json": ".json"}
 
 
@@ -56,6 +72,35 @@ async def undo(session: LiveSession, arguments: SlashArguments) -> SlashResult:
         again = f"/undo {turn or ''}".rstrip() + " --force"
         return _refuse(conflict, f"{again} restores the files all the same")
     return SlashResult.from_blocks(_turns(undone.turns), *_files(undone))
+
+
+async def rewind(session: LiveSession, arguments: SlashArguments) -> SlashResult:
+    """Go back to before an earlier prompt, which comes back to be changed and sent again."""
+    words = [*arguments.at_most(1), *(f"--{flag}" for flag in arguments.flags("force"))]
+    if any(not word.startswith("--") for word in words):
+        undone = await undo(session, arguments)
+        return undone if undone.refused else msgspec.structs.replace(undone, draft=_prompt_of(session, words[0]))
+    turns = session.turns[::-1]
+    if not turns:
+        return SlashResult.from_blocks("there is no earlier prompt yet")
+    rows = [(turn.number, age(turn.began_at), ", ".join(turn.files[:3]), short(turn.prompt)) for turn in turns]
+    offered = [_offer_turn(turn) for turn in turns]
+    return SlashResult.from_blocks(
+        table(("turn", "age", "files", "prompt"), rows),
+        "/rewind TURN restores files and conversation to before it",
+        choices=Choices("go back to before", offered),
+    )
+
+
+def _prompt_of(session: LiveSession, number: str) -> str:
+    return session.facts.turn(int(number)).prompt
+
+
+def _offer_turn(turn: SessionTurn) -> SlashChoice:
+    changed = f"{len(turn.files)} file{'' if len(turn.files) == 1 else 's'} changed  " if turn.files else ""
+    return SlashChoice(
+        short(turn.prompt), f"{changed}turn {turn.number}  {age(turn.began_at)}", f"/rewind {turn.number}"
+    )
 
 
 async def checkpoint(session: LiveSession, arguments: SlashArguments) -> SlashResult:
@@ -129,10 +174,23 @@ def _sessions(session: LiveSession, records: list[SessionRecord]) -> SlashResult
     rows = [
         (record.id, age(record.updated_at), record.turns, dollars(record.cost_usd), record.label) for record in others
     ]
+
+    def search(words: str) -> list[SlashChoice]:
+        return [_offer(record) for record in session.index.list(session.folder, _OFFERED, words)]
+
+    known = session.index.list(session.folder, _OFFERED)
+    offered = [_offer(record) for record in known if record.id != session.id]
     return SlashResult.from_blocks(
         table(("session", "age", "turns", "cost", "about"), rows),
         "/resume ID opens one; the beginning of an id is enough",
+        choices=Choices("session", offered, search),
     )
+
+
+def _offer(record: SessionRecord) -> SlashChoice:
+    turns = f"{record.turns} turn{'' if record.turns == 1 else 's'}"
+    about = f"{turns}  {dollars(record.cost_usd)}  {age(record.updated_at)}"
+    return SlashChoice(record.label, about, f"/resume {record.id}")
 
 
 async def fork(session: LiveSession, arguments: SlashArguments) -> SlashResult:

@@ -104,9 +104,12 @@ _TABLE: Final = (
     SlashCommand(
         "status", "Show the session, its model, mode, sandbox, servers and limits.", "", figures.status, "always"
     ),
-    SlashCommand("model", "Show models, or switch to one.", "[PROVIDER/MODEL | WORD]", settings.model),
+    SlashCommand("model", "Show models, or switch to one.", "[PROVIDER/MODEL | WORD]", settings.model, "bare"),
     SlashCommand(
-        "plan", "Switch to plan mode, show the last plan, or leave.", "[open | off | clear | TASK]", settings.plan
+        "plan",
+        "Switch to plan mode, show the last plan, carry it out, or leave.",
+        "[open | go | off | clear | TASK]",
+        settings.plan,
     ),
     SlashCommand(
         "permissions",
@@ -123,10 +126,13 @@ _TABLE: Final = (
     ),
     SlashCommand("undo", "Restore files and conversation to before a turn.", "[TURN] [--force]", conversation.undo),
     SlashCommand(
+        "rewind", "Go back to before an earlier prompt, to change it.", "[TURN] [--force]", conversation.rewind, "bare"
+    ),
+    SlashCommand(
         "checkpoint", "Name this moment, or list those that have a name.", "[NAME]", conversation.checkpoint, "bare"
     ),
     SlashCommand("restore", "Go back to a checkpoint.", "[NAME] [--force]", conversation.restore),
-    SlashCommand("resume", "List sessions of this folder, or open one.", "[ID | WORDS]", conversation.resume),
+    SlashCommand("resume", "List sessions of this folder, or open one.", "[ID | WORDS]", conversation.resume, "bare"),
     SlashCommand("fork", "Go on in a copy of this session, from a turn if named.", "[TURN]", conversation.fork),
     SlashCommand("title", "Show or set the title of this session.", "[TEXT]", conversation.title, "bare"),
     SlashCommand(

@@ -24,7 +24,7 @@ from lyra.kernel.base.tasks import Tasks
 from lyra.sage.agent.attachments import attach
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.agent.tasks.state import TaskRecord
-from lyra.sage.terminal.commands_view import is_command, only_reads, run_slash_command
+from lyra.sage.terminal.commands_view import ShownResult, is_command, only_reads, run_slash_command
 from lyra.sage.terminal.echo import (
     Folds,
     Paper,
@@ -35,7 +35,8 @@ from lyra.sage.terminal.echo import (
     render_fold,
     task_words,
 )
-from lyra.sage.terminal.question import TerminalQuestion
+from lyra.sage.terminal.picker import Picker
+from lyra.sage.terminal.question import Decision, TerminalQuestion, plan_question
 from lyra.sage.terminal.question_desk import QuestionDesk
 from lyra.sage.terminal.text.styled_lines import MARGIN, Line, clip, indent_lines, scrub, scrub_lines, wrap_text
 from lyra.sage.terminal.turn_view import TurnView
@@ -75,6 +76,8 @@ class Conversation:
         self.desk = QuestionDesk(session, self.sheet, self.folds, self.clock, self._tasks)
         self.waiting: deque[Submission] = deque()
         self.view: TurnView | None = None
+        self.picker: Picker | None = None  # choices of a command, while they are offered
+        self.can_pick = False  # the screen has keys for a picker
         self.restore: Callable[[str], None] = lambda _text: None  # gives a text back to the prompt
         self.refresh: Callable[[], None] = lambda: None  # the status may have changed
         self.reopened: Callable[[], None] = lambda: None  # another session is open in place of the first
@@ -88,6 +91,7 @@ class Conversation:
         self._is_stopping = False
         self._wake = asyncio.Event()
         session.steering.listeners.append(self._on_steered)
+        self.desk.on_plan = self._on_plan
 
     @property
     def paper(self) -> Paper:
@@ -125,7 +129,28 @@ class Conversation:
         except LyraError as error:
             self._show_error(error)
         else:
+            self._show_result(result)
+
+    def _show_result(self, result: ShownResult) -> None:
+        """Offer the choices of a command, or print its blocks."""
+        if result.choices is not None and self.can_pick and result.choices.rows:
+            self.picker = Picker(result.choices)
+            self.paper.mark_changed()
+        else:
             self.sheet.print("command", result.lines(self.sheet.width, self.paper.facts))
+
+    def pick(self) -> None:
+        """Take the row of the picker that is marked: its command is done."""
+        picker, self.picker = self.picker, None
+        if picker is not None and picker.marked is not None:
+            self.submit(Submission(picker.marked.command))
+        self.paper.mark_changed()
+
+    def close_picker(self) -> bool:
+        """Choose nothing; False where nothing is offered."""
+        is_open, self.picker = self.picker is not None, None
+        self.paper.mark_changed()
+        return is_open
 
     async def _steer(self, submission: Submission) -> None:
         """Have the model read a waiting message before it is asked next; one with images waits for its own turn."""
@@ -167,6 +192,13 @@ class Conversation:
             self._is_stopping = True
             self._tasks.start(self._interrupt(), name="interrupt")
         return True
+
+    def _on_plan(self, decision: Decision) -> None:
+        """Carry a plan out, or put what is to be changed in it to the model."""
+        if decision.word == "go":
+            self.submit(Submission("/plan go"))
+        elif decision.word == "change" and decision.text:
+            self.submit(Submission(decision.text))
 
     def _give_back(self) -> None:
         """Put what waits back into the prompt, before what is typed there."""
@@ -278,9 +310,11 @@ class Conversation:
             result = await run_slash_command(self.session, text)
         finally:
             self._is_commanding = False
-        self.sheet.print("command", result.lines(self.sheet.width, self.paper.facts))
+        self._show_result(result)
         if await result.open_session(self.session):
             self.reopened()
+        if result.draft:
+            self.restore(result.draft)
         if result.prompt:
             await self._run_turn(result.prompt, **result.send_with)
         if result.exit:
@@ -323,6 +357,8 @@ class Conversation:
             self._show_steered()
             self.desk.end()
             self.view = self._turn = None
+        if view.status == "success" and self.session.mode == "plan":
+            self.desk.ask(plan_question())
         if view.status == "interrupted":
             self.note("interrupted; what was said stays in the conversation", "waits")
         elif view.status not in ("success", "") and not view.has_failed:
@@ -358,6 +394,8 @@ class Conversation:
         """Return what runs, the current question, and what waits; in at most so many lines."""
         if self.desk.current is not None:
             return self.desk.live_lines(width)[:rows]
+        if self.picker is not None:
+            return self.picker.live_lines(width, rows, self.paper.facts.marks)
         lines: list[Line] = []
         blank: list[Line] = [[]]
         if self.view is not None:

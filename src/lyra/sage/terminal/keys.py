@@ -1,7 +1,8 @@
 """The keys of the live screen, what each does, as one list; and PromptBox, the text that is being typed.
 
 enter submits · alt-enter, ctrl-j or a backslash at the end: a new line · tab completes · shift-tab next mode
-esc, ctrl-c interrupt what runs · ctrl-c twice or ctrl-d at an empty prompt leave · ctrl-o unfolds · ctrl-l clears
+esc, ctrl-c interrupt what runs · esc twice goes back to an earlier prompt · ctrl-o unfolds · ctrl-l clears
+ctrl-c twice or ctrl-d at an empty prompt leave · while a picker is open: letters search, arrows move, enter takes a row
 while a question is open: its own keys, each alone; other letters, and words, go into the prompt
 """
 
@@ -28,6 +29,7 @@ from prompt_toolkit.widgets import SearchToolbar
 from lyra.core.secrets.visible import without_invisible
 from lyra.sage.terminal.completion import PromptHistory
 from lyra.sage.terminal.conversation import Conversation, Submission
+from lyra.sage.terminal.picker import Picker
 from lyra.sage.terminal.text.styled_lines import Marks, clip_text
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 
 _TWICE_S: Final = 2.0  # within which a second ctrl-c leaves
+_TWICE_ESCAPE_S: Final = 0.8  # within which a second escape goes back to earlier prompts
 _WORD_S: Final = 0.7  # within which a key belongs to the word before it
 _ALONE_S: Final = 0.3  # after which a key is an answer, and not the beginning of a word
 _MODES: Final = ("default", "accept-edits", "plan")
@@ -48,7 +51,7 @@ class Keyboard:
     def __init__(self, conversation: Conversation, box: PromptBox) -> None:
         self.conversation = conversation
         self.box = box
-        self._last_ctrl_c_s = float("-inf")
+        self._last_ctrl_c_s = self._last_escape_s = float("-inf")
         self._held: tuple[TerminalQuestion, str, asyncio.TimerHandle] | None = None  # a key that is not yet an answer
         self._text_key_s = float("-inf")  # when a key last went into the prompt at a question
         bypass = ("bypass",) if conversation.session.mode == "bypass" else ()
@@ -105,16 +108,23 @@ class Keyboard:
             self.box.bring_back()
 
     def escape(self) -> None:
-        box = self.box
-        if box.completions:
+        box, now_s = self.box, self._now_s()
+        is_second, self._last_escape_s = now_s - self._last_escape_s < _TWICE_ESCAPE_S, now_s
+        if self.conversation.close_picker():
+            self._last_escape_s = float("-inf")
+        elif box.completions:
             box.buffer.cancel_completion()
         elif self.conversation.desk.back():
             box.replace("")
         elif self.conversation.interrupt() or self.conversation.desk.postpone():
             box.bring_back()
+        elif is_second:
+            self.conversation.submit(Submission("/rewind"))
 
     def ctrl_c(self) -> None:
         now_s = self.conversation.clock.monotonic()
+        if self.conversation.close_picker():
+            return
         if self.conversation.desk.back():
             self.box.replace("")
         elif self.conversation.interrupt() or self.conversation.desk.postpone():
@@ -135,7 +145,8 @@ def bindings(keyboard: Keyboard, screen: ScreenKeys) -> KeyBindings:
     """Return the key bindings of the screen."""
     keys = KeyBindings()
     asks = Condition(lambda: keyboard.asks_for_key)
-    typing = ~asks & ~is_searching
+    picks = Condition(lambda: not keyboard.asks_for_key and keyboard.conversation.picker is not None)
+    typing = ~asks & ~picks & ~is_searching
     box = keyboard.box
     menu = Condition(lambda: box.completions)
 
@@ -162,7 +173,7 @@ def bindings(keyboard: Keyboard, screen: ScreenKeys) -> KeyBindings:
     bind(("escape", "enter"), lambda: box.buffer.insert_text("\n"), typing)
     bind(("c-j",), lambda: box.buffer.insert_text("\n"), typing)
     bind(("tab",), lambda: _complete(box), typing)
-    bind(("s-tab",), keyboard.next_mode, ~menu & ~is_searching)
+    bind(("s-tab",), keyboard.next_mode, ~menu & ~picks & ~is_searching)
     bind(("s-tab",), box.buffer.complete_previous, typing & menu)
     bind(("up",), lambda: box.buffer.complete_previous() if box.completions else box.buffer.auto_up(), typing)
     bind(("down",), lambda: box.buffer.complete_next() if box.completions else box.buffer.auto_down(), typing)
@@ -177,12 +188,44 @@ def bindings(keyboard: Keyboard, screen: ScreenKeys) -> KeyBindings:
     keys.add(Keys.Any, filter=asks)(lambda event: keyboard.answer_key(event.data))
     for key in ("enter", "c-j", "tab", "up", "down", "c-h"):
         bind((key,), lambda: None, asks)  # Enter alone never allows
+    _bind_picker(bind, keys, keyboard.conversation, picks)
     has_text = Condition(lambda: not box.is_empty)
     bind(("enter",), keyboard.submit, asks & has_text)  # a message, which waits in line
     bind(("c-h",), lambda: box.buffer.delete_before_cursor(1), asks & has_text)
     keys.add(Keys.BracketedPaste, filter=typing)(lambda event: box.paste(event.data))
     keys.add(Keys.BracketedPaste, filter=asks)(lambda _event: None)
     return keys
+
+
+def _bind_picker(bind: Callable[..., None], keys: KeyBindings, conversation: Conversation, picks: Filter) -> None:
+    """Bind the keys of a picker: words search, arrows move, enter takes a row."""
+
+    def change(act: Callable[[Picker], None]) -> Callable[[], None]:
+        def changed() -> None:
+            if conversation.picker is not None:
+                act(conversation.picker)
+                conversation.paper.mark_changed()
+
+        return changed
+
+    def move(rows: int) -> Callable[[], None]:
+        return change(lambda picker: picker.move(rows))
+
+    bind(("enter",), conversation.pick, picks)
+    for name, rows in {
+        "up": -1,
+        "c-p": -1,
+        "s-tab": -1,
+        "down": 1,
+        "c-n": 1,
+        "tab": 1,
+        "pageup": -10,
+        "pagedown": 10,
+    }.items():
+        bind((name,), move(rows), picks)
+    bind(("c-h",), change(lambda picker: picker.erase()), picks)
+    keys.add(Keys.Any, filter=picks)(lambda event: change(lambda picker: picker.type(event.data))())
+    keys.add(Keys.BracketedPaste, filter=picks)(lambda event: change(lambda picker: picker.type(event.data))())
 
 
 def _complete(box: PromptBox) -> None:

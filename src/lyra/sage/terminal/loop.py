@@ -71,6 +71,7 @@ async def _run_live(
     box = PromptBox(kept, PromptCompleter(files, lambda: command_names(session)), facts.marks, screen.style)
     bar = StatusBar(session, screen, conversation)
     conversation.refresh = bar.refresh
+    conversation.can_pick = True
     conversation.restore, conversation.desk.restore = box.join, box.replace
     box.label = lambda: conversation.desk.label
     draft = Draft(session.id, session.folder, lambda: _not_sent(conversation, box), session.without_keys)
