@@ -68,6 +68,7 @@ def test_a_call_can_be_edited_before_it_is_allowed(sage: SageTerminal) -> None:
     screen.send("e").wait_for("^edit › echo first")
     screen.send("\x15").line("echo second > out.txt").wait_for("Done\\.")
     assert sage.read("out.txt") == "second\n"
+    assert len(re.findall("echo second", screen.text.rpartition("as edited")[2])) == 1
 
 
 def test_always_is_a_rule_from_then_on(sage: SageTerminal) -> None:
@@ -76,7 +77,8 @@ def test_always_is_a_rule_from_then_on(sage: SageTerminal) -> None:
     screen = sage.script(command, command, {"text": "Twice."}).start()
     screen.wait_for_prompt().line("go").wait_for("a  always, exactly this command")
     screen.send("a").wait_for("Twice")
-    assert len(re.findall("Bash    echo again", screen.text)) == 3  # the question, and two results
+    assert len(re.findall("Bash    echo again", screen.text)) == 2  # the question with its result, and the other result
+    assert re.search(r"allowed from now on\n +1 line\n +again\n  Bash    echo again +1 line\n", screen.text)
 
 
 def test_an_interrupt_in_a_stream_keeps_what_was_said(sage: SageTerminal) -> None:

@@ -95,7 +95,7 @@ def test_a_plan_ends_with_a_decision(sage: SageTerminal, key: str) -> None:
         assert "approved" in str(sage.model.requests[-1].messages[-1].content)
         assert not re.search("^ sage  plan ", screen.display, re.MULTILINE)
     elif key == "c":
-        screen.wait_for("^change the plan › ").line("no flag, an option").wait_for("Second\\.")
+        screen.wait_for("^change the plan ›").line("no flag, an option").wait_for("Second\\.")
         assert str(sage.model.requests[-1].messages[-1].content) == "no flag, an option"
         screen.wait_for("^ sage  plan ").wait_for("Carry out this plan")
     else:

@@ -133,10 +133,11 @@ class Paper(Protocol):
 class Sheet:
     """Prints groups of lines on a paper, with blank lines between groups."""
 
-    __slots__ = ("_kind", "paper")
+    __slots__ = ("_kind", "groups", "paper")
 
     def __init__(self, paper: Paper) -> None:
         self.paper = paper
+        self.groups = 0  # that were printed
         self._kind = ""
 
     @property
@@ -156,4 +157,5 @@ class Sheet:
             return
         blank: list[Line] = [] if self.follows_closely(kind) else [[]]
         self._kind = kind
+        self.groups += 1
         self.paper.show([*blank, *lines])

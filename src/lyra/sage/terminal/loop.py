@@ -18,6 +18,7 @@ from lyra.agents.session.events import NoticeLine
 from lyra.kernel.base.tasks import Tasks
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.agent.session_notices import SessionNotices
+from lyra.sage.commands.result import dollars
 from lyra.sage.terminal.completion import CommandName, FileNames, PromptCompleter, PromptHistory, history_file
 from lyra.sage.terminal.conversation import Conversation, Submission
 from lyra.sage.terminal.draft import Draft, take_left_over
@@ -300,9 +301,12 @@ def status_line(status: Status, width: int, *, marks: Marks) -> Line:
     if status.branch and not status.own:
         dirty = f" {marks.plus_minus}{status.changed_files}" if status.changed_files else ""
         left.append([("faint", f"{exact(status.branch)}{dirty}")])
-    cost = "$?" if status.cost_usd is None else f"${status.cost_usd:.2f}"
+    cost = "" if status.cost_usd == 0 else dollars(status.cost_usd)  # nothing was spent, or nothing costs anything
     right: list[Line] = [[("faint", exact(status.model.rpartition("/")[2]))]] if status.model else []
-    right.append([("faint", f"{cost} of ${status.budget_usd:.2f}" if status.budget_usd else cost)])
+    if status.budget_usd:
+        cost = f"{cost or '$0'} of ${status.budget_usd:.2f}"
+    if cost:
+        right.append([("faint", cost)])
     if status.context_percent is not None:
         style = "waits" if status.context_percent >= 80 else "faint"
         right.append([(style, f"context {status.context_percent} %")])

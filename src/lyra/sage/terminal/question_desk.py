@@ -121,7 +121,7 @@ class QuestionDesk:
         setting = AboutSetting(
             self._sheet.width, self._sheet.paper.facts.marks, self._folds, self._session.folder, self.sandbox
         )
-        lines = about_lines(question, setting)
+        lines = about_lines(question, setting) if not question.is_plan else []
         self._sheet.print("tool" if question.is_permission else "question", lines)
         if self._view is not None:
             self._view.stand_back(waiting=True)
@@ -171,6 +171,7 @@ class QuestionDesk:
         self._sheet.print("tool", note_lines(words, self._sheet.width, style, indent=OBJECT_COLUMN))
         if self._view is not None:
             self._view.pause(question.call_id, waiting=False)
+            self._view.answer_was_shown(question.call_id, decision.arguments)
             if decision.word == "deny":
                 self._view.denial_was_shown(question.call_id)
         if question.is_plan:
