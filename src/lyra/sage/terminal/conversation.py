@@ -14,7 +14,7 @@ import contextlib
 import os
 import signal
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing
 from typing import Any, Final, NamedTuple
 
@@ -48,12 +48,13 @@ class Submission:
     """A text from the prompt; `folded` is how it stood there, with marks in place of pasted texts. `is_shown`: it
     stands on the screen already, as the last line."""
 
-    __slots__ = ("folded", "is_shown", "key", "text")
+    __slots__ = ("folded", "images", "is_shown", "key", "text")
 
-    def __init__(self, text: str, folded: str = "", *, is_shown: bool = False) -> None:
+    def __init__(self, text: str, folded: str = "", *, is_shown: bool = False, images: Sequence[Any] = ()) -> None:
         self.text = text
         self.folded = folded or text
         self.is_shown = is_shown
+        self.images = tuple(images)
         self.key = ""  # of a message that the model is to read in the middle of the turn
 
     @property
@@ -155,7 +156,9 @@ class Conversation:
     async def _steer(self, submission: Submission) -> None:
         """Have the model read a waiting message before it is asked next; one with images waits for its own turn."""
         attached = await attach(self.session, submission.folded)
-        if submission in self.waiting and self.view is not None and self.session.is_busy and not attached.images:
+        if submission.images or attached.images:
+            return
+        if submission in self.waiting and self.view is not None and self.session.is_busy:
             submission.key = self.session.steer(submission.text, beside=attached.beside)
 
     def _on_steered(self, key: str, _text: str) -> None:
@@ -243,9 +246,14 @@ class Conversation:
         if line is not None:
             self.note(f"{task_words(task)} asks:", "waits")
             line["background"] = True
+            self.paper.alert("Sage asks")
             self.desk.ask(TerminalQuestion(line, self.session.folder))
         else:
             self.note(f"{task_words(task)}: {task.state}", "failed" if task.state == "failed" else "faint")
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Do something beside what runs, until the end of the conversation."""
+        self._tasks.start(work, name=name)
 
     def note(self, text: str, style: str = "faint") -> None:
         self.sheet.print("note", note_lines(text, self.sheet.width, style))
@@ -334,7 +342,7 @@ class Conversation:
         for text in attached.notes:
             self.note(text)
         beside, self._beside = "\n\n".join([*self._beside, *filter(None, [attached.beside])]), []
-        await self._run_turn(submission.text, beside=beside, images=attached.images)
+        await self._run_turn(submission.text, beside=beside, images=(*submission.images, *attached.images))
 
     # ------------------------------------------------------------ one turn
     async def _run_turn(self, content: Any, **send_with: Any) -> None:
@@ -357,6 +365,7 @@ class Conversation:
             self._show_steered()
             self.desk.end()
             self.view = self._turn = None
+        self.paper.alert("Sage is done" if view.status == "success" else "Sage has stopped")
         if view.status == "success" and self.session.mode == "plan":
             self.desk.ask(plan_question())
         if view.status == "interrupted":
@@ -369,6 +378,7 @@ class Conversation:
         async with aclosing(self.session.send(content, **send_with)) as lines:
             async for line in lines:
                 if line["type"] == "interrupt":
+                    self.paper.alert("Sage asks")
                     self.desk.ask(TerminalQuestion(line, self.session.folder))
                 else:
                     await view.prepare(line)

@@ -126,6 +126,9 @@ class Paper(Protocol):
     def show(self, lines: Sequence[Line]) -> None:
         """Print finished lines; they are never changed again."""
 
+    def alert(self, text: str) -> None:
+        """Tell the person that something waits for them, as the settings say."""
+
     def mark_changed(self) -> None:
         """Draw the live block soon, where there is one: it has changed."""
 

@@ -25,11 +25,12 @@ from lyra.sage.terminal.draft import Draft, take_left_over
 from lyra.sage.terminal.echo import Paper, note_lines, prompt_lines
 from lyra.sage.terminal.facts import TerminalFacts
 from lyra.sage.terminal.first_run import welcome_lines
-from lyra.sage.terminal.keys import Keyboard, PromptBox, bindings
+from lyra.sage.terminal.keys import Keyboard, bindings
 from lyra.sage.terminal.plain import PlainScreen
+from lyra.sage.terminal.prompt_box import PromptBox
 from lyra.sage.terminal.screen import LiveScreen
 from lyra.sage.terminal.text.markdown_view import MarkdownStream, load, markdown_lines
-from lyra.sage.terminal.text.styled_lines import MARGIN, Line, Marks, clip, exact, indent_lines, width_of
+from lyra.sage.terminal.text.styled_lines import MARGIN, Line, Marks, clip, exact, indent_lines, use_theme, width_of
 
 if TYPE_CHECKING:
     from lyra.sage.extensions.hooks.hooks import StatusLine
@@ -40,7 +41,10 @@ _ANSWER_BLOCKS_MAX: Final = 12  # of the last answer, when a session continues
 
 async def run_terminal(session: LiveSession, first_task: str | None) -> int:
     """Show a session until the user leaves it; gives the exit code."""
+    config = session.config.sage
+    use_theme(config.theme)
     facts = TerminalFacts.read(sys.stdin, sys.stdout)
+    facts = facts._replace(vi_keys=config.keys == "vi", notify=config.notify)
     kept = PromptHistory(history_file(), session.without_keys)
     if facts.plain:
         paper = PlainScreen(facts)
