@@ -20,7 +20,7 @@ from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError
 from lyra.sage.agent.attachments import attach
 from lyra.sage.agent.live import LiveSession
-from lyra.sage.commands import conversation, doctor, figures, settings, tasks
+from lyra.sage.commands import conversation, doctor, figures, project, settings, tasks
 from lyra.sage.commands.result import SlashArguments, SlashResult, lines, table
 from lyra.sage.extensions.custom_commands import CustomCommand
 
@@ -118,11 +118,12 @@ _TABLE: Final = (
         settings.permissions,
         "bare",
     ),
+    SlashCommand("diff", "Show changes of the session, of a turn, or of git.", "[TURN | git]", project.diff_, "always"),
     SlashCommand(
-        "diff", "Show changes of the session, of a turn, or of git.", "[TURN | git]", conversation.diff_, "always"
-    ),
-    SlashCommand(
-        "review", "Have the changes reviewed that are not committed.", "[WHAT TO LOOK AT]", conversation.review
+        "review",
+        "Have changes reviewed: those not committed, of a branch or of a pull request.",
+        "[BRANCH | pr N] [WHAT TO LOOK AT]",
+        project.review,
     ),
     SlashCommand("undo", "Restore files and conversation to before a turn.", "[TURN] [--force]", conversation.undo),
     SlashCommand(
@@ -150,7 +151,7 @@ _TABLE: Final = (
         "bare",
     ),
     SlashCommand("tasks", "Show sub-agents and background commands, and act on one.", tasks.HINT, tasks.tasks, "bare"),
-    SlashCommand("init", "Have AGENTS.md written for this project.", "[WHAT MATTERS]", conversation.init),
+    SlashCommand("init", "Have AGENTS.md written for this project.", "[WHAT MATTERS]", project.init),
     SlashCommand("commands", "List commands of your own and prompts of MCP servers.", "", _commands, "always"),
     SlashCommand(
         "config", "Show the settings in force and where they come from.", "[SECTION | KEY]", settings.config, "always"
