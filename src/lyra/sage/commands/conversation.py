@@ -1,4 +1,6 @@
-"""Commands that move in the conversation: clear, compact, undo, rewind, checkpoint, restore, fork, resume, title, export."""
+"""Commands that move in the conversation: clear, compact, undo, rewind, checkpoint, restore, fork, resume, title and
+export.
+"""
 
 from __future__ import annotations
 

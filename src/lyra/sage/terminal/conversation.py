@@ -90,6 +90,7 @@ class Conversation:
         self._shell: ShellView | None = None
         self._turn: asyncio.Task[None] | None = None
         self._is_stopping = False
+        self._has_looked = False  # at all files of the folder, which undo needs
         self._wake = asyncio.Event()
         session.steering.listeners.append(self._on_steered)
         self.desk.on_plan = self._on_plan
@@ -352,6 +353,9 @@ class Conversation:
         view = TurnView(self.sheet, self.folds, self.clock, folder=self.session.folder, output=output)
         self.view = view
         self.desk.begin(view)
+        if not self._has_looked:  # while the model thinks, and not before the first command: it reads every file once
+            self._has_looked = True
+            self._tasks.start(self._look_at_files(), name="first look at the files")
         self._turn = self._tasks.start(self._show_turn(view, content, send_with), name="turn")
         try:
             await asyncio.wait([self._turn])
@@ -372,6 +376,9 @@ class Conversation:
             self.note("interrupted; what was said stays in the conversation", "waits")
         elif view.status not in ("success", "") and not view.has_failed:
             self.note(f"ended: {scrub(view.status)}", "failed")
+
+    async def _look_at_files(self) -> None:
+        await asyncio.to_thread(self.session.snapshots.scan)
 
     async def _show_turn(self, view: TurnView, content: Any, send_with: dict[str, Any]) -> None:
         count = 0
