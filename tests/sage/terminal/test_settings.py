@@ -13,15 +13,17 @@ from tests.sage.terminal.conftest import SageTerminal, call
 pytestmark = pytest.mark.slow
 
 
-def settings(sage: SageTerminal, text: str) -> None:
+def settings(sage: SageTerminal, name: str, value: str) -> None:
+    """Write a setting into the user's file."""
+    section, _, field = name.partition(".")
     path = sage.home / ".config/lyra/lyra.toml"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"[sage]\n{text}\n")
+    path.write_text(f'[{section}]\n{field} = "{value}"\n')
 
 
 def test_the_keys_of_vi_edit_the_prompt(sage: SageTerminal) -> None:
     """Esc leaves the insertion, `dw` removes a word, Enter sends, and the next prompt begins with an insertion."""
-    settings(sage, 'keys = "vi"')
+    settings(sage, "sage.keys", "vi")
     screen = sage.script({"text": "First."}, {"text": "Second."}).start()
     screen.wait_for_prompt().send("drop this").wait_for("^› drop this")
     screen.send("\x1b").wait_for("^: drop this")
@@ -43,7 +45,7 @@ def test_without_the_setting_escape_leaves_the_prompt_as_it_is(sage: SageTermina
 )
 def test_a_person_is_told_that_something_waits(sage: SageTerminal, notify: str, sequence: bytes) -> None:
     """Once for the question, and once for the end of the turn."""
-    settings(sage, f'notify = "{notify}"')
+    settings(sage, "sage.notify", notify)
     screen = sage.script(call("Bash", command="touch made.txt"), {"text": "Done."}).start()
     screen.wait_for_prompt()
     assert b"\x07" not in screen.raw
@@ -58,7 +60,7 @@ def test_a_person_is_told_that_something_waits(sage: SageTerminal, notify: str, 
 @pytest.mark.parametrize(("theme", "colour"), [("dark", b"\x1b[32m"), ("colour-blind", b"\x1b[94m")])
 def test_a_theme_changes_the_colours(sage: SageTerminal, theme: str, colour: bytes) -> None:
     """Lines that an edit adds are green, or blue."""
-    settings(sage, f'theme = "{theme}"')
+    settings(sage, "sage.theme", theme)
     sage.write("a.py", "one\n")
     edit = call("Edit", file_path="a.py", old_string="one", new_string="two")
     screen = sage.script(call("Read", file_path="a.py"), edit, {"text": "Done."}).start(
@@ -86,3 +88,17 @@ def test_a_picture_of_the_clipboard_goes_with_the_prompt(sage: SageTerminal) -> 
     screen.line("now?").wait_for("No dot")
     assert re.search(r"^› and now\?$", screen.text, re.MULTILINE)
     assert str(sage.model.requests[-1].messages[-1].content) == "and now?"
+
+
+def test_variables_are_settings_too(sage: SageTerminal) -> None:
+    sage.write("a.py", "one\n")
+    edit = call("Edit", file_path="a.py", old_string="one", new_string="two")
+    variables = {"LYRA_SAGE_KEYS": "vi", "LYRA_SAGE_NOTIFY": "bell", "LYRA_SAGE_THEME": "colour-blind"}
+    screen = sage.script(call("Read", file_path="a.py"), edit, {"text": "Done."}).start(
+        "--permission-mode", "accept-edits", **variables
+    )
+    screen.wait_for_prompt().line("go").wait_for("Done\\.").wait_for_prompt()
+    assert b"\x1b[94m" in screen.raw
+    assert b"\x07" in screen.raw
+    screen.send("word").wait_for("^› word")
+    screen.send("\x1b").wait_for("^: word")
