@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lyra.mcp import ServerSettings
 
 
-_MODES: Final = ("default", "accept-edits", "plan", "bypass", "deny-unasked")
+_MODES: Final = ("default", "accept-edits", "sandboxed", "plan", "bypass", "deny-unasked")
 _LEVELS: Final = ("none", "basic", "detailed")
 _FORMATS: Final = ("text", "json", "stream-json")
 _PIPE_WAIT_S: Final = 2.0  # for the first byte of what is piped in beside a task

@@ -76,7 +76,11 @@ async def rewind(session: LiveSession, arguments: SlashArguments) -> SlashResult
     words = [*arguments.at_most(1), *(f"--{flag}" for flag in arguments.flags("force"))]
     if any(not word.startswith("--") for word in words):
         undone = await undo(session, arguments)
-        return undone if undone.refused else msgspec.structs.replace(undone, draft=_prompt_of(session, words[0]))
+        return (
+            undone
+            if undone.refused
+            else msgspec.structs.replace(undone, draft=session.facts.turn(int(words[0])).prompt)
+        )
     turns = session.turns[::-1]
     if not turns:
         return SlashResult.from_blocks("there is no earlier prompt yet")
@@ -87,10 +91,6 @@ async def rewind(session: LiveSession, arguments: SlashArguments) -> SlashResult
         "/rewind TURN restores files and conversation to before it",
         choices=Choices("go back to before", offered),
     )
-
-
-def _prompt_of(session: LiveSession, number: str) -> str:
-    return session.facts.turn(int(number)).prompt
 
 
 def _offer_turn(turn: SessionTurn) -> SlashChoice:

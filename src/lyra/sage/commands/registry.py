@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Literal, NamedTuple
 
+from lyra.config.asks import folder_asks
+from lyra.config.trust import trust_for
 from lyra.core.checking.check import did_you_mean
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError
@@ -23,6 +25,7 @@ from lyra.sage.agent.live import LiveSession
 from lyra.sage.commands import conversation, doctor, figures, project, settings, tasks
 from lyra.sage.commands.result import SlashArguments, SlashResult, lines, table
 from lyra.sage.extensions.custom_commands import CustomCommand
+from lyra.sage.extensions.extensions import extension_asks
 
 SlashFunction = Callable[[LiveSession, SlashArguments], Awaitable[SlashResult]]
 
@@ -207,9 +210,28 @@ def command_list(session: LiveSession, elsewhere: Mapping[str, str] = _NOTHING) 
 
 
 def _unknown(session: LiveSession, name: str, elsewhere: Mapping[str, str]) -> ConfigError:
+    waiting = _find_waiting_file(session, name)
+    if waiting is not None:
+        file, state = waiting
+        why = {"new": "is new", "changed": "has changed", "refused": "was refused"}[state]
+        return ConfigError(
+            f"/{visible(name[:80])} is a command of this project that waits for trust: {file} {why}",
+            hint="`sage trust show` says what it asks for, `sage trust add` trusts it",
+            key="command",
+        )
     near = did_you_mean(name, [known for known, _ in command_list(session, elsewhere)])
     hint = f"did you mean /{near}?" if near else "/help lists them"
     return ConfigError(f"there is no command /{visible(name[:80])}", hint=hint, key="command")
+
+
+def _find_waiting_file(session: LiveSession, name: str) -> tuple[str, str] | None:
+    """Return the project's file that would make a command and is not trusted, and its state."""
+    trust, names = trust_for(session.folder, session.options.trust), (f"/{name}", f"skill {name}")
+    for file in folder_asks(session.folder, more=extension_asks(session.folder)):
+        state = file.state(trust)
+        if state != "trusted" and any(ask.name in names for ask in file.asks):
+            return file.shown_name, state
+    return None
 
 
 # ---------------------------------------------------------------- custom

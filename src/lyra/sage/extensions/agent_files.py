@@ -114,7 +114,7 @@ _KEYS: Final = (
 _TURNS_MAX: Final = 1_000
 _RESERVED: Final = frozenset({*(name.lower() for name in BUILT_IN), "general", "task"})
 # From the tightest: `plan` only reads, `deny-unasked` asks no question.
-_TIGHTNESS: Final = ("plan", "deny-unasked", "default", "accept-edits", "bypass")
+_TIGHTNESS: Final = ("plan", "deny-unasked", "default", "accept-edits", "sandboxed", "bypass")
 assert set(_TIGHTNESS) == set(MODES)
 
 

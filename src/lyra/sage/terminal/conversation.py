@@ -355,7 +355,7 @@ class Conversation:
         self.desk.begin(view)
         if not self._has_looked:  # while the model thinks, and not before the first command: it reads every file once
             self._has_looked = True
-            self._tasks.start(self._look_at_files(), name="first look at the files")
+            self._tasks.start(asyncio.to_thread(self.session.snapshots.scan), name="first look at the files")
         self._turn = self._tasks.start(self._show_turn(view, content, send_with), name="turn")
         try:
             await asyncio.wait([self._turn])
@@ -376,9 +376,6 @@ class Conversation:
             self.note("interrupted; what was said stays in the conversation", "waits")
         elif view.status not in ("success", "") and not view.has_failed:
             self.note(f"ended: {scrub(view.status)}", "failed")
-
-    async def _look_at_files(self) -> None:
-        await asyncio.to_thread(self.session.snapshots.scan)
 
     async def _show_turn(self, view: TurnView, content: Any, send_with: dict[str, Any]) -> None:
         count = 0

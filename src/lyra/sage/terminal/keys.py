@@ -32,7 +32,7 @@ _TWICE_S: Final = 2.0  # within which a second ctrl-c leaves
 _TWICE_ESCAPE_S: Final = 0.8  # within which a second escape goes back to earlier prompts
 _WORD_S: Final = 0.7  # within which a key belongs to the word before it
 _ALONE_S: Final = 0.3  # after which a key is an answer, and not the beginning of a word
-_MODES: Final = ("default", "accept-edits", "plan")
+_MODES: Final = ("default", "accept-edits", "plan", "sandboxed")
 
 
 class Keyboard:
@@ -204,12 +204,12 @@ def _bind_picker(bind: Callable[..., None], keys: KeyBindings, conversation: Con
     """Bind the keys of a picker: words search, arrows move, enter takes a row."""
 
     def change(act: Callable[[Picker], None]) -> Callable[[], None]:
-        def changed() -> None:
+        def act_on_it() -> None:
             if conversation.picker is not None:
                 act(conversation.picker)
                 conversation.paper.mark_changed()
 
-        return changed
+        return act_on_it
 
     def move(rows: int) -> Callable[[], None]:
         return change(lambda picker: picker.move(rows))

@@ -79,7 +79,11 @@ async def _run_live(
     conversation.can_pick = True
     conversation.restore, conversation.desk.restore = box.join, box.replace
     box.label = lambda: conversation.desk.label
-    draft = Draft(session.id, session.folder, lambda: _not_sent(conversation, box), session.without_keys)
+
+    def read_unsent() -> str:
+        return "\n".join(filter(None, (*(waiting.text for waiting in conversation.waiting), box.unsent)))
+
+    draft = Draft(session.id, session.folder, read_unsent, session.without_keys)
     left_over = await asyncio.to_thread(take_left_over, session.folder)
     if left_over:
         box.join(left_over)
@@ -110,11 +114,6 @@ async def _run_live(
         await tasks.close()
         await bar.close()
     return conversation
-
-
-def _not_sent(conversation: Conversation, box: PromptBox) -> str:
-    """Return what waits and what is typed, as one text."""
-    return "\n".join(filter(None, (*(waiting.text for waiting in conversation.waiting), box.unsent)))
 
 
 async def _after_first_frame(
