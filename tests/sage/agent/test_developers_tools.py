@@ -90,7 +90,10 @@ async def test_nothing_else_of_the_home_folder_is_there(project: Project, home: 
     assert not (home / "new").exists()
 
 
-async def test_settings_open_further_folders(project: Project, tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["flags", "variables"])
+async def test_settings_open_further_folders(
+    project: Project, tmp_path: Path, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`sandbox.readable` to read, `sandbox.writable` to write; folders of keys and Lyra's own stay hidden."""
     put(tmp_path / "data/rows", "the rows")
     put(project.home / ".ssh/id_ed25519", "secret")
@@ -105,7 +108,10 @@ async def test_settings_open_further_folders(project: Project, tmp_path: Path) -
     closed = await run(project, *commands)
     assert not (tmp_path / "cache/made").exists()
     assert "the rows" not in closed[0]
-    outputs = await run(project, *commands, flags=flags)
+    if by == "variables":
+        monkeypatch.setenv("LYRA_SANDBOX_READABLE", places)
+        monkeypatch.setenv("LYRA_SANDBOX_WRITABLE", f"{tmp_path}/cache")
+    outputs = await run(project, *commands, flags=flags if by == "flags" else ())
     assert "the rows" in outputs[0]
     assert (tmp_path / "cache/made").exists()
     assert not (tmp_path / "data/made").exists()
