@@ -70,8 +70,8 @@ def find_variables(env: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return variables for commands by which the tools find their files."""
     env = os.environ if env is None else env
     home = env.get("HOME") or os.path.expanduser("~")
-    found = {name: os.path.join(home, place) for name, place in _VARIABLES.items()}
-    variables = {name: path for name, path in found.items() if os.path.isdir(path)}
+    usual = {name: os.path.join(home, place) for name, place in _VARIABLES.items()}
+    variables = {name: path for name, path in usual.items() if os.path.isdir(path)}
     variables |= {name: env[name] for name in _CHOICES if env.get(name)}
     for path in _list_active_environments(env)[:1]:
         variables["VIRTUAL_ENV" if os.path.exists(f"{path}/pyvenv.cfg") else "CONDA_PREFIX"] = path
