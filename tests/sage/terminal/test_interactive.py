@@ -80,8 +80,12 @@ def test_always_is_a_rule_from_then_on(sage: SageTerminal) -> None:
     if "Twice" not in screen.text:  # where it may mean more than this command, a number says what
         screen.send("1")
     screen.wait_for("Twice")
-    assert len(re.findall("Bash    touch again", screen.text)) == 2  # the question with its result, and the other result
-    assert re.search(r"allowed from now on\n +1 line\n +again\n  Bash    touch again; echo again +1 line\n", screen.text)
+    assert (
+        len(re.findall("Bash    touch again", screen.text)) == 2
+    )  # the question with its result, and the other result
+    assert re.search(
+        r"allowed from now on\n +1 line\n +again\n  Bash    touch again; echo again +1 line\n", screen.text
+    )
 
 
 def test_an_interrupt_in_a_stream_keeps_what_was_said(sage: SageTerminal) -> None:

@@ -122,6 +122,7 @@ _TABLE: Final = (
         "bare",
     ),
     SlashCommand("diff", "Show changes of the session, of a turn, or of git.", "[TURN | git]", project.diff_, "always"),
+    SlashCommand("add-dir", "Work in a further folder, too, or list them.", "[FOLDER]", settings.add_dir, "bare"),
     SlashCommand(
         "review",
         "Have changes reviewed: those not committed, of a branch or of a pull request.",

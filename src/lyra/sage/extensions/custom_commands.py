@@ -54,6 +54,7 @@ BUILT_IN_COMMANDS: Final = frozenset(
             "expand",
             "rewind",
         ),
+        "add-dir",
     )
 )
 _KEYS: Final = ("description", "argument_hint", "arguments", "allowed_tools", "model")
