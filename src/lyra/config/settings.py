@@ -75,8 +75,16 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 class SageConfig(msgspec.Struct, frozen=True, kw_only=True):
     daily_budget_usd: Money | None
+    keys: str
+    notify: str
     session_budget_usd: Money | None
+    theme: str
     turn_budget_usd: Money | None
+
+
+class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True):
+    readable: tuple[str, ...]
+    writable: tuple[str, ...]
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,6 +141,7 @@ class Config:
         "project_trusted",
         "providers",
         "sage",
+        "sandbox",
         "server",
         "trust",
         "vesper",
@@ -147,6 +156,7 @@ class Config:
         self.budget = BudgetConfig(**_section(values, "budget"))
         self.log = LogConfig(**_section(values, "log"))
         self.sage = SageConfig(**_section(values, "sage"))
+        self.sandbox = SandboxConfig(**_section(values, "sandbox"))
         self.server = ServerConfig(**_section(values, "server"))
         self.vesper = VesperConfig(**_section(values, "vesper"))
         self.grant = grant

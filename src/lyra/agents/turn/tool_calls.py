@@ -38,8 +38,10 @@ from lyra.core.tool import (
     error_code,
     hides,
     job_log,
+    opened,
     progress,
     rights,
+    unheld,
 )
 from lyra.core.trace_context import OpenSpan, TraceSpan
 from lyra.errors import BudgetExceeded, CapabilityDenied, Denied, Divergence, LyraError, StoreError, ToolError
@@ -244,7 +246,12 @@ async def _result(
             allowed = await admit(turn, tool, call, hook)
             deciding, call, is_changed = False, allowed.call, is_changed or allowed.is_edited
             is_own_text = allowed.is_own_text
-            with Held(admitted, allowed.path), Held(hides, allowed.hides):
+            with (
+                Held(admitted, allowed.path),
+                Held(hides, allowed.hides),
+                Held(opened, allowed.opened),
+                Held(unheld, allowed.unheld),
+            ):
                 output = await _output(turn, tool, call, allowed.rights)
         if is_changed:
             output = _with_changes(call, output)
