@@ -16,6 +16,7 @@ from lyra.cli.render import document as print_document
 from lyra.cli.vesper.divergences import divergence_data, divergence_lines
 from lyra.cli.vesper.node_files import (
     agent_options,
+    agents_of,
     input_options,
     inputs_of,
     load_stored_nodes,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from lyra.vesper.nodes import Node
-    from lyra.vesper.repository.folders import Repository
     from lyra.vesper.runtime.runtime import Runtime
     from lyra.vesper.runtime.stepping import ProfiledPath
     from lyra.vesper.values.outcome import Outcome
@@ -116,32 +116,6 @@ def _make_profiled_path(name: str) -> ProfiledPath:
     from lyra.vesper.runtime.stepping import ProfiledPath
 
     return ProfiledPath(name)
-
-
-def agents_of(node: Node, nodes: Repository, model: str | None) -> dict[str, Any]:
-    """Return an agent of this model for each name that the node, or one that it calls, asks by; none without a
-    model."""
-    if model is None:
-        return {}
-    from lyra.agents.agent import Agent
-    from lyra.vesper.check.judge import lower_unchecked
-    from lyra.vesper.check.steps import parts_of
-    from lyra.vesper.ir import Constant, EffectStep, MapOf
-
-    names: set[str] = set()
-    seen, waiting = {node.node_id}, [node]
-    while waiting:
-        acts = [part for part in parts_of(lower_unchecked(waiting.pop())) if isinstance(part, EffectStep)]
-        requests = [dict(act.request.entries) for act in acts if isinstance(act.request, MapOf)]
-        for request in requests:
-            agent, called = request.get("agent"), request.get("node_id")
-            if isinstance(agent, Constant):
-                names.add(str(agent.value))
-            callee = nodes.find(str(called.value)) if isinstance(called, Constant) else None
-            if callee is not None and callee.node_id not in seen:
-                seen.add(callee.node_id)
-                waiting.append(callee)
-    return {name: Agent(name, model=model) for name in sorted(names)}
 
 
 def _data(outcome: Outcome, path_name: str | None, mode: str) -> dict[str, Any]:
@@ -318,8 +292,7 @@ def _ran(runtime: Runtime, file: str, node: Node, diverged: list[Mapping[str, An
         }
         differences = [f"{words[row['node']]}: {problem}" for row in diverged for problem in row["differences"]]
         problems = problems_of(case.expected_output, outcome, (*program.success, *program.error))
-        paths = ["python"] if differences else ["python", "direct"]
-        lines = [f"{path}: {problem}" for path in paths for problem in problems]
+        lines = [f"python: {problem}" for problem in problems] if differences else problems  # else both paths say so
         yield CaseRun(file, case.name or f"case {number}", lines + differences)
 
 
