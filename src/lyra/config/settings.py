@@ -79,6 +79,11 @@ class SageConfig(msgspec.Struct, frozen=True, kw_only=True):
     turn_budget_usd: Money | None
 
 
+class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True):
+    readable: tuple[str, ...]
+    writable: tuple[str, ...]
+
+
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     connections_max: int
     drain_s: float
@@ -133,6 +138,7 @@ class Config:
         "project_trusted",
         "providers",
         "sage",
+        "sandbox",
         "server",
         "trust",
         "vesper",
@@ -147,6 +153,7 @@ class Config:
         self.budget = BudgetConfig(**_section(values, "budget"))
         self.log = LogConfig(**_section(values, "log"))
         self.sage = SageConfig(**_section(values, "sage"))
+        self.sandbox = SandboxConfig(**_section(values, "sandbox"))
         self.server = ServerConfig(**_section(values, "server"))
         self.vesper = VesperConfig(**_section(values, "vesper"))
         self.grant = grant

@@ -17,6 +17,7 @@ from lyra.cli.vesper.divergences import divergence_data, divergence_lines
 from lyra.cli.vesper.node_files import (
     agent_options,
     agents_of,
+    describe_missing_rights,
     input_options,
     inputs_of,
     load_stored_nodes,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from lyra.vesper.nodes import Node
+    from lyra.vesper.repository.folders import Repository
     from lyra.vesper.runtime.runtime import Runtime
     from lyra.vesper.runtime.stepping import ProfiledPath
     from lyra.vesper.values.outcome import Outcome
@@ -95,6 +97,9 @@ def run(
             else divergence_data(row, runtime.program(runtime.find_node(row["node"]) or node), row["node"])
             for row in diverged
         ]
+    if outcome.error is not None and not as_json:
+        for sentence in describe_missing_rights(node, nodes, grants):
+            click.echo(printable(f"warning: {sentence}"), err=True)
     profile = [] if profiled is None else profiled.rows()
     if as_json:
         extra = {"profile": profile} if is_profiled else {}
@@ -220,8 +225,6 @@ def test(
     for it. An accepted input that ends with a broken postcondition or invariant, an overflow, a division by zero, a
     loop that runs too often, a type error or a missing output is a failure, and so is a node that has no tests.
     """
-    from lyra.vesper.check.contracts import describe_unjudged
-    from lyra.vesper.check.judge import program_of
     from lyra.vesper.nodes import load
     from lyra.vesper.repository.folders import Repository, repository_around
 
@@ -246,7 +249,7 @@ def test(
                 node = load(file)
                 nodes.move(repository_around(file).folders)
                 runtime.world.agents.update(agents_of(node, nodes, model))
-                warnings += [f"{file}: {sentence}" for sentence in describe_unjudged(program_of(node))]
+                warnings += [f"{file}: {sentence}" for sentence in _describe_gaps(node, nodes, grants)]
                 if not (node.testing.test_cases or node.testing.property_tests):
                     problem = [] if allow_no_tests else [f"the node has no tests: {NO_TESTS_HINT}"]
                     done.append(CaseRun(str(file), "no tests", problem))
@@ -275,6 +278,15 @@ def test(
             click.echo(printable(f"warning: {warning}"), err=True)
         click.echo(f"{passed} passed, {failed} failed" + (f", {unshown} not shown" if unshown else ""))
     ctx.exit(2 if wrong else 1 if failed or unshown else 0)
+
+
+def _describe_gaps(node: Node, nodes: Repository, grants: tuple[str, ...]) -> list[str]:
+    """Return what the tests of a node cannot show: contracts that nothing judges, and calls that lack rights."""
+    from lyra.vesper.check.contracts import describe_unjudged
+    from lyra.vesper.check.judge import program_of
+
+    unjudged = describe_unjudged(program_of(node))
+    return [*unjudged, *(describe_missing_rights(node, nodes, grants) if node.testing.test_cases else ())]
 
 
 def _ran(runtime: Runtime, file: str, node: Node, diverged: list[Mapping[str, Any]]) -> Iterator[CaseRun]:

@@ -42,6 +42,7 @@ BUILT_IN_COMMANDS: Final = frozenset(
         *("resume", "fork", "plan", "title", "model", "output", "tools", "mcp", "permissions", "memory", "tasks"),
         *("diff", "review", "doctor", "export", "exit", "quit", "agents", "skills", "plugins", "hooks", "mode"),
         *("usage", "sessions", "trust", "login", "logout", "reload", "theme", "version", "commands", "expand"),
+        "add-dir",
     )
 )
 _KEYS: Final = ("description", "argument_hint", "arguments", "allowed_tools", "model")
