@@ -75,11 +75,11 @@ def _expressions(part: Any) -> Iterator[ir.TypedExpression]:
 def _atom(part: ir.Compare) -> tuple[tuple[Any, ...], bool]:
     """Return what a comparison asks, and whether it asks for the opposite of that."""
     operator = _OPPOSITE.get(part.operator, part.operator)
-    sides = (_plain(part.left), _plain(part.right))
+    sides = (_without_place(part.left), _without_place(part.right))
     return (operator, *sides), operator != part.operator
 
 
-def _plain(part: ir.TypedExpression) -> ir.TypedExpression:
+def _without_place(part: ir.TypedExpression) -> ir.TypedExpression:
     """Return a side of a comparison without its place."""
     return type(part)(**{name: getattr(part, name) for name in part.__struct_fields__ if name != "place"})
 
