@@ -173,17 +173,17 @@ class _NodePrompt(TravelPrompt):
         """List the values and parameters of a step."""
         step = self._replayer.step(number)
         parts = {"values": step.variables, "parameters": step.parameters()}
-        hidden = self._hidden_parameters(step)
+        hidden = self._list_hidden_parameters(step)
         shown = {part: render_values(values, self._redaction, hidden) for part, values in parts.items()}
         lines = [f"Step {number}: {step.what}, edit {number} NAME=VALUE"]
         for part, values in shown.items():
             lines += [f"  {part}:"] * bool(values) + [f"    {name}: {value}" for name, value in values.items()]
         return CommandResult("\n".join(lines), {"step": number, **shown})
 
-    def _hidden_parameters(self, step: ReplayedStep) -> frozenset[str]:
-        from lyra.vesper.check.derived import hidden_parameters
+    def _list_hidden_parameters(self, step: ReplayedStep) -> frozenset[str]:
+        from lyra.vesper.check.derived import list_hidden_parameters
 
-        return hidden_parameters(self._replayer.program, self._redaction.names).get(step.what, frozenset())
+        return list_hidden_parameters(self._replayer.program, self._redaction.names).get(step.what, frozenset())
 
     def do_set(self, rest: str) -> CommandResult:
         return self._edit(max(self.travel.position, 1), rest)
@@ -197,7 +197,7 @@ class _NodePrompt(TravelPrompt):
         value = _value(text, step.variables.get(name))
         self._replayer.edit(number, name, value)
         before, now = (
-            render_values({name: part}, self._redaction, self._hidden_parameters(step))[name]
+            render_values({name: part}, self._redaction, self._list_hidden_parameters(step))[name]
             for part in (known.get(name), value)
         )
         message = self._make_message(f"Step {number}: {name} = {now}")

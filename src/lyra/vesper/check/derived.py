@@ -36,7 +36,7 @@ def sensitive_inputs(program: NodeProgram, hidden: Collection[str] = ()) -> froz
     return frozenset(entry.name for entry in program.inputs if entry.sensitive) | frozenset(hidden)
 
 
-def hidden_names(program: NodeProgram, hidden: Collection[str] = ()) -> frozenset[str]:
+def find_hidden_names(program: NodeProgram, hidden: Collection[str] = ()) -> frozenset[str]:
     """Return the variables and fields that are hidden whatever their value: what is declared sensitive, and what steps
     compute from a sensitive input, what acts answer to a request with one included."""
     outputs = (*program.success, *program.error)
@@ -68,10 +68,10 @@ def _writes(steps: tuple[Any, ...]) -> Iterator[tuple[str, set[str]]]:
                 yield from ((name, asked | names_in(value)) for name, value in part.extract)
 
 
-def hidden_parameters(program: NodeProgram, names: Collection[str]) -> dict[str, frozenset[str]]:
+def list_hidden_parameters(program: NodeProgram, names: Collection[str]) -> dict[str, frozenset[str]]:
     """Return the parts of requests that are computed from hidden values, by name, of each step that has some."""
     acts = [part for part in parts_of(program.steps) if isinstance(part, EffectStep)] if names else []
-    found = {
+    parameters_by_step = {
         act.name: frozenset(
             name
             for part in parts_of(act.request)
@@ -81,7 +81,7 @@ def hidden_parameters(program: NodeProgram, names: Collection[str]) -> dict[str,
         )
         for act in acts
     }
-    return {step: parameters for step, parameters in found.items() if parameters}
+    return {step: parameters for step, parameters in parameters_by_step.items() if parameters}
 
 
 def _is_derived(program: NodeProgram, value: Any, names: Collection[str]) -> bool:
@@ -99,7 +99,7 @@ def _is_derived(program: NodeProgram, value: Any, names: Collection[str]) -> boo
     return bool(names_in(value) & set(names))
 
 
-def derived_fields(program: NodeProgram, names: Collection[str], failure: NodeFailure) -> set[str]:
+def find_derived_fields(program: NodeProgram, names: Collection[str], failure: NodeFailure) -> set[str]:
     """Return the fields of an error that are computed from a hidden value."""
     answers = (part for part in parts_of((program.steps, program.rules)) if isinstance(part, ErrorAnswer))
     fields = {

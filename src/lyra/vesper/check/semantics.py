@@ -15,7 +15,7 @@ from typing import Final
 
 from lyra.core.checking.document import Path
 from lyra.vesper.check.answers import CODE_FIELDS
-from lyra.vesper.check.derived import hidden_names
+from lyra.vesper.check.derived import find_hidden_names
 from lyra.vesper.check.effects import DANGEROUS, covering, matches, overlap, parse_denial
 from lyra.vesper.check.errors import judge_calls, judge_unmapped_errors, judge_unmet_rules, list_error_codes
 from lyra.vesper.check.infer import Typing
@@ -89,7 +89,7 @@ def judge_alerts(_: NodeProgram, state: CheckState) -> None:
 def judge_metrics(program: NodeProgram, state: CheckState) -> None:
     entries: tuple[NodeInput | NodeOutput, ...] = (*program.inputs, *program.success)
     fields = {entry.name: entry for entry in entries}
-    hidden = hidden_names(program)
+    hidden = find_hidden_names(program)
     names: set[str] = set()
     for index, metric in enumerate(state.node.observability.metrics):
         path: Path = (_SECTION, "metrics", index)

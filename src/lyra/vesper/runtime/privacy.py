@@ -16,7 +16,7 @@ import msgspec
 from lyra.core.ids import random_key
 from lyra.errors import ConfigError
 from lyra.store.signature import load_signer
-from lyra.vesper.check.derived import derived_fields, hidden_names, hidden_parameters, sensitive_inputs
+from lyra.vesper.check.derived import find_derived_fields, find_hidden_names, list_hidden_parameters, sensitive_inputs
 from lyra.vesper.direct.coercion import Misfit, reader
 from lyra.vesper.effects.sealing import PrivateEffects, Sealer
 from lyra.vesper.values.json_values import json_shape, to_json
@@ -33,7 +33,7 @@ def redaction_of(program: NodeProgram, inputs: Mapping[str, Any], hidden: Collec
     that the node does not have are hidden with them."""
     names = sensitive_inputs(program, hidden)
     if not names:
-        return Redaction((), hidden_names(program))
+        return Redaction((), find_hidden_names(program))
     kinds = {entry.name: entry.type for entry in program.inputs}
     values: list[Any] = []
     for name, value in inputs.items():
@@ -41,7 +41,7 @@ def redaction_of(program: NodeProgram, inputs: Mapping[str, Any], hidden: Collec
             values.append(value)
         elif name in names:
             values.extend(_forms(kinds[name], value))
-    return Redaction(values, hidden_names(program, hidden))
+    return Redaction(values, find_hidden_names(program, hidden))
 
 
 def _forms(kind: ValueType, value: Any) -> list[Any]:
@@ -70,7 +70,7 @@ def redact_fields(
 ) -> dict[str, Any]:
     """Return inputs or outputs without their sensitive values, as they may be kept in plain text."""
     declared = (*program.success, *program.error)
-    names = redaction.names | hidden_names(program, hidden)
+    names = redaction.names | find_hidden_names(program, hidden)
     public = {entry.name for entry in program.inputs} | {entry.name for entry in declared}
     return {
         (name if name in public else redaction.text(str(name))): REDACTED
@@ -98,7 +98,7 @@ def redact_differences(
 ) -> list[dict[str, Any]]:
     """Return differences of two paths without sensitive values; of what is hidden as a whole only its place is kept."""
     secret = redaction.names
-    asking = hidden_parameters(program, secret).keys()
+    asking = list_hidden_parameters(program, secret).keys()
     rows = []
     for difference in differences:
         row = {key: redaction.value(item) for key, item in difference.items()}
@@ -119,7 +119,7 @@ def redact_outcome(
     if not sensitive_inputs(program, hidden) and not secret:
         return outcome
     redaction = redaction_of(program, inputs, hidden)
-    secret |= derived_fields(program, redaction.names, failure)
+    secret |= find_derived_fields(program, redaction.names, failure)
     fields = {name: REDACTED if name in secret else redaction.value(value) for name, value in failure.fields.items()}
     message = REDACTED if "message" in secret else redaction.text(failure.message)
     shown = msgspec.structs.replace(failure, message=message, fields=fields)
@@ -161,4 +161,4 @@ class Privacy:
         if not self.is_private(program, hidden):
             return None
         redaction = redaction_of(program, inputs, hidden)
-        return PrivateEffects(redaction, self.sealer, hidden_parameters(program, redaction.names))
+        return PrivateEffects(redaction, self.sealer, list_hidden_parameters(program, redaction.names))
