@@ -160,7 +160,7 @@ class Conversation:
         if submission.images or attached.images:
             return
         if submission in self.waiting and self.view is not None and self.session.is_busy:
-            submission.key = self.session.steer(submission.text, beside=attached.beside)
+            submission.key = self.session.steer(submission.text, beside=attached.beside, own=attached.own)
 
     def _on_steered(self, key: str, _text: str) -> None:
         """Take a waiting message as sent: the model has got it, after the calls whose ends are still to be shown."""
@@ -343,7 +343,8 @@ class Conversation:
         for text in attached.notes:
             self.note(text)
         beside, self._beside = "\n\n".join([*self._beside, *filter(None, [attached.beside])]), []
-        await self._run_turn(submission.text, beside=beside, images=(*submission.images, *attached.images))
+        images = (*submission.images, *attached.images)
+        await self._run_turn(submission.text, beside=beside, own=attached.own, images=images)
 
     # ------------------------------------------------------------ one turn
     async def _run_turn(self, content: Any, **send_with: Any) -> None:
