@@ -65,8 +65,8 @@ def test_a_key_is_echoed_at_once_while_an_answer_streams(sage: SageTerminal) -> 
 
 
 def test_400_code_blocks_stream_without_a_lag(sage: SageTerminal) -> None:
-    """A key is echoed within 50 ms at the end of the answer as well (half of the keys, longer where the machine has more
-    to do than processors), and a block takes no more bytes to draw there than at the beginning."""
+    """A key is echoed within 50 ms at the end of the answer as well (half of the keys; longer where the machine
+    has more to do than processors), and a block takes no more bytes to draw there than at the beginning."""
     blocks = [f"Block {number} of them.\n\n```python\ndef f{number}(x):\n    return x\n```" for number in range(400)]
     screen = sage.script({"text": "\n\n".join(blocks), "chunk_s": 0.001}).start(fresh=True)
     screen.wait_for_prompt().line("go").wait_for("Block 100 of", seconds=120)
