@@ -75,7 +75,10 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 class SageConfig(msgspec.Struct, frozen=True, kw_only=True):
     daily_budget_usd: Money | None
+    keys: str
+    notify: str
     session_budget_usd: Money | None
+    theme: str
     turn_budget_usd: Money | None
 
 
