@@ -13,7 +13,7 @@ from lyra.errors import ConfigError, ModelError
 from lyra.models.provider import Request
 from lyra.models.providers.anthropic import MAX_TOKENS, AnthropicReader, body_of
 from lyra.models.schemas import describe_unsupported
-from lyra.models.stream import ThinkingDelta, TokenUsage, ToolEnd
+from lyra.models.stream import CALL_CUT, ThinkingDelta, TokenUsage, ToolEnd
 from tests.models.oracle import IMAGE, REQUESTS, SCHEMA, TALK, accepts
 from tests.models.server import Asked, Reply, Server, run, sse
 from tests.models.wires import (
@@ -309,10 +309,13 @@ def test_errors_inside_a_stream_by_their_word(word: str, kind: str) -> None:
 
 def test_a_call_cut_at_the_limit_says_so() -> None:
     events = anthropic_events(tool_block("toolu_1", "get_weather", '{"city": "Par'), stop="max_tokens")
+    given = read(AnthropicReader(), sse(*events))
     with pytest.raises(ModelError) as caught:
-        read(AnthropicReader(), sse(*events))
+        fold(given)
     assert caught.value.tool == "get_weather"
     assert "max_tokens" in str(caught.value.hint)
+    call = next(event.call for event in given if isinstance(event, ToolEnd))
+    assert (call.arguments, CALL_CUT in call.problem, "Par" in call.problem) == ({}, True, True)
 
 
 def test_calls_whose_pieces_are_mixed() -> None:

@@ -209,7 +209,7 @@ def test_a_call_cut_at_the_limit_says_so() -> None:
     )
     events = [event for event in events if event["type"] != "response.output_item.done"]
     with pytest.raises(ModelError) as caught:
-        read(ResponsesReader(), sse(*events))
+        fold(read(ResponsesReader(), sse(*events)))
     assert caught.value.tool == "get_weather"
     assert "max_tokens" in str(caught.value.hint)
 

@@ -164,7 +164,7 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
         if call.model not in runtime.models.priced:
             runtime.models.look_up_price(provider, call.request.model, call.model)
         call.began_s = runtime.kernel.clock.monotonic()
-    fold = Fold()
+    fold = Fold(takes_problems=True)
     request = call.request
     if idempotency_key:
         request = msgspec.structs.replace(request, idempotency_key=runtime.key(call, idempotency_key))
@@ -430,7 +430,9 @@ class StreamKeyFilter:
 def redact_keys(completion: Completion, keys: KnownKeys) -> Completion:
     """Return the answer with known keys masked; the same object where there is none in it."""
     message = completion.message
-    if not keys.holds(message.content) and not any(keys.holds(call.arguments) for call in message.tool_calls):
+    if not keys.holds(message.content) and not any(
+        keys.holds(call.arguments) or keys.holds(call.problem) for call in message.tool_calls
+    ):
         return completion
     content = _without(message.content, keys)
     calls = tuple(_call(call, keys) for call in message.tool_calls)
@@ -439,6 +441,8 @@ def redact_keys(completion: Completion, keys: KnownKeys) -> Completion:
 
 
 def _call(call: ToolCall, keys: KnownKeys) -> ToolCall:
+    if keys.holds(call.problem):
+        return msgspec.structs.replace(call, problem=_without(call.problem, keys))
     if not keys.holds(call.arguments):
         return call
     return msgspec.structs.replace(call, arguments=_without(call.arguments, keys), masked=True)

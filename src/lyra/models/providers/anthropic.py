@@ -306,7 +306,7 @@ class AnthropicReader(ServerEventReader):
 
     def _end(self, events: list[StreamEvent]) -> None:
         if not self.done:
-            raise self._tools.broken or stream_truncated("the stream ended before message_stop")
+            raise stream_truncated("the stream ended before message_stop")
 
     def _read(self, sent: list[ServerEvent], events: list[StreamEvent]) -> None:
         for server_event in sent:
@@ -393,7 +393,7 @@ class AnthropicReader(ServerEventReader):
         events: list[StreamEvent] = []
         if index in self._whole:
             events = self._tools.more(index, msgspec.json.encode(self._whole.pop(index)).decode())
-        return [*events, *self._tools.end_or_keep(index)]
+        return [*events, *self._tools.end(index)]
 
     def _message_delta(self, event: _Event) -> list[StreamEvent]:
         if event.delta is not None and event.delta.stop_reason:
@@ -401,19 +401,17 @@ class AnthropicReader(ServerEventReader):
             if stop is None:
                 raise unknown_stop(event.delta.stop_reason)
             self._stop = stop
-        self._tools.raise_broken(self._stop)
         details = event.delta.stop_details if event.delta is not None else None
         if details is not None and details.explanation and not self._spoken:
             return [TextDelta(details.explanation)]  # as OpenAI does: the reason of a refusal is text
         return []
 
     def _on_stop(self, _event: _Event) -> list[StreamEvent]:
-        self._tools.raise_broken()
-        self._tools.raise_open()
+        self._tools.raise_open(self._stop)
         if not self._stop:
             raise stream_truncated("the answer ended without a stop reason")
         self.done = True
-        return [Finished(self._stop)]
+        return [*self._tools.end_all(self._stop), Finished(self._stop)]
 
     def _on_error(self, event: _Event) -> list[StreamEvent]:
         error = event.error or _Error()

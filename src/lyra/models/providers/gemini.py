@@ -229,9 +229,11 @@ _STOPS: Final[dict[str, str]] = {
     "IMAGE_RECITATION": "content_filter",
     "IMAGE_OTHER": "content_filter",
     "NO_IMAGE": "content_filter",
+    "MALFORMED_FUNCTION_CALL": "broken_call",
+    "UNEXPECTED_TOOL_CALL": "broken_call",
 }
-# The model wrote an invalid call or answer: the request is retried, the call never made.
-_BROKEN: Final = ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE")
+# The model wrote an invalid answer: the request is retried.
+_BROKEN: Final = ("TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE")
 
 
 class _Camel(msgspec.Struct, rename="camel", gc=False):
