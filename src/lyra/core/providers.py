@@ -156,6 +156,50 @@ USUAL: Final[dict[str, Usual]] = {
 COMPATIBLE: Final = Usual(USUAL["openai"].client, needs=("base_url",))
 
 
+# ---------------------------------------------------------------- what models can do
+# (pattern in the name of a model without its provider, the longest answer in tokens, whether it can think). The first
+# row that fits counts. Early models refuse a request whose input and longest answer pass their window together, so
+# those with a small window get less than they could write.
+_ABILITIES: Final = tuple(
+    (re.compile(pattern), tokens, thinks)
+    for pattern, tokens, thinks in (
+        (r"claude-(v1|2|instant)|claude-3-(haiku|opus|sonnet)", 4_096, False),
+        (r"claude-3-5", 8_192, False),
+        (r"claude-(3-7|opus-4(-[01])?(-2025|@|$)|sonnet-4(-0)?(-2025|@|$))", 32_000, True),
+        (r"claude-[a-z]+-4-5", 64_000, True),
+        (r"claude-", 128_000, True),
+        (r"^(gpt-3\.5|gpt-4($|-0|-32k|-turbo|-vision))", 4_096, False),
+        (r"^(gpt-4o|chatgpt-|gpt-5[.0-9]*-chat)", 16_384, False),
+        (r"^gpt-4\.1", 32_768, False),
+        (r"^(o1-mini|o1-preview)", 32_768, True),
+        (r"^(o[134]|codex)", 100_000, True),
+        (r"^gpt-[5-9]", 128_000, True),
+        (r"^gemini-(1|2\.0|pro)", 8_192, False),
+        (r"^gemini-", 65_535, True),
+        (r"^gemma", 8_192, False),
+    )
+)
+
+
+# Thinking tokens for an effort in a word.
+EFFORT_TOKENS: Final = {"none": 0, "minimal": 0, "low": 2_048, "medium": 8_192, "high": 24_576, "xhigh": 32_768}
+
+
+def _find_ability(model: str) -> tuple[int | None, bool | None]:
+    bare = model.rpartition("/")[2]
+    return next(((tokens, thinks) for pattern, tokens, thinks in _ABILITIES if pattern.search(bare)), (None, None))
+
+
+def answer_tokens_max(model: str) -> int | None:
+    """Return the longest answer of a model in tokens; None where it is not known."""
+    return _find_ability(model)[0]
+
+
+def can_think(model: str) -> bool | None:
+    """Return whether a model can think before it answers; None where that is not known."""
+    return _find_ability(model)[1]
+
+
 def is_loopback(host: str) -> bool:
     """Return whether a host is this machine, without asking a name server. A name below localhost (`a.localhost`) is
     not: many resolvers ask a name server for it."""

@@ -93,7 +93,8 @@ class McpServers:
         self._has: set[str] = set()
         self._resource_tool = self._tool(self._resource, "McpResource")
         self._prompt_tool = self._tool(self._prompt, "McpPrompt")
-        self._status_tool = tool(self._status, name=_STATUS_TOOL, needs=(Capability.of(f"tool.use:{_STATUS_TOOL}"),))
+        needs = (Capability.of(f"tool.use:{_STATUS_TOOL}"),)
+        self._status_tool = tool(self._status, name=_STATUS_TOOL, needs=needs, polling=True)
         self._connections = {server.name: Connection(server, keys[server.name], self._shared) for server in settings}
 
     @classmethod

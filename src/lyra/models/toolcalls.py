@@ -93,7 +93,8 @@ class ToolCalls:
 def tool_call(call_id: str, name: str, text: str, *, is_cut: bool = False) -> ToolCall:
     """Return the call behind an id, a name and JSON text; no text at all means no arguments. `is_cut`: the answer ended
     at its limit in this call, unless it can be read."""
-    problem, arguments = "", {}
+    problem = ""
+    arguments: Any = {}
     try:
         arguments = msgspec.json.decode(text) if text.strip() or is_cut else {}
     except UNREADABLE as error:
@@ -101,7 +102,8 @@ def tool_call(call_id: str, name: str, text: str, *, is_cut: bool = False) -> To
     if not problem and not isinstance(arguments, dict):
         problem = "its arguments are not an object"
     if problem:
-        problem, arguments = f"{problem} ({_render_excerpt(text)})", {}
+        problem = f"{problem} ({_render_excerpt(text)})"
+        arguments = {}
     try:
         return ToolCall(call_id, name, arguments, problem=problem)
     except ConfigError as error:

@@ -45,6 +45,7 @@ from tests.models.wires import fold, read
 
 CLAUDE = "us.anthropic.claude-sonnet-4-20250514-v1:0"
 NOVA = "amazon.nova-pro-v1:0"
+ADAPTIVE = {"type": "adaptive", "display": "summarized"}
 LLAMA = "meta.llama3-1-70b-instruct-v1:0"
 ACCESS, SECRET, TOKEN = "AKIAPLANTED000000001", "planted/secret+key/0123456789", "planted-session-token-0123"
 WEATHER = Tool(
@@ -577,8 +578,8 @@ def test_thoughts_and_texts_keep_their_order():
         (CLAUDE, 2000, None, {"type": "enabled", "budget_tokens": 2000}, None),
         (CLAUDE, 9000, 5000, {"type": "enabled", "budget_tokens": 4999}, None),
         (CLAUDE, 500, None, None, None),
-        ("global.anthropic.claude-opus-4-6-v1", 500, None, {"type": "adaptive"}, "low"),
-        ("global.anthropic.claude-opus-4-6-v1", 50_000, None, {"type": "adaptive"}, "high"),
+        ("global.anthropic.claude-opus-4-6-v1", 500, None, ADAPTIVE, "low"),
+        ("global.anthropic.claude-opus-4-6-v1", 50_000, None, ADAPTIVE, "high"),
         ("global.anthropic.claude-opus-4-6-v1", 0, None, None, "low"),
     ],
 )

@@ -155,12 +155,16 @@ async def resolve_model(turn: Turn, model: str | LLMProvider) -> tuple[LLMProvid
         raise
 
 
+_OWN_LIMIT: Final = 8_192  # how journals write the longest answer of a model: sessions had this limit once
+
+
 def request_digest(session: AgentSession, request: Request) -> bytes:
     """Return what the journal knows a question by: the transcript and the settings it is asked with."""
     system, tools = request.system, request.tools
     known = session.cache.settings  # the other settings are the agent's, which never change
     if known is None or known[1] is not tools or known[0] != system:
-        settings = (system, [tool.name for tool in tools], request.max_tokens, request.temperature)
+        longest = _OWN_LIMIT if request.max_tokens is None else request.max_tokens
+        settings = (system, [tool.name for tool in tools], longest, request.temperature)
         known = session.cache.settings = (system, tools, canonical_hash("settings", settings, {}))
     return session.digest + known[2]
 

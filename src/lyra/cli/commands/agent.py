@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 
 _MODES: Final = ("default", "accept-edits", "plan", "bypass", "deny-unasked")
+_EFFORTS: Final = ("low", "medium", "high")
 _LEVELS: Final = ("none", "basic", "detailed")
 _FORMATS: Final = ("text", "json", "stream-json")
 _PIPE_WAIT_S: Final = 2.0  # for the first byte of what is piped in beside a task
@@ -80,6 +81,12 @@ _OPTIONS: Final = (
         "--disallowed-tools", "deny", metavar="RULE", multiple=True, help="A rule that denies. May be repeated."
     ),
     click.option("--max-budget-usd", "budget", metavar="X", help="Stop before more dollars than this are spent."),
+    click.option(
+        "--max-tokens",
+        type=click.IntRange(1, 10**7),
+        help="The longest answer in tokens; default: agent.max_tokens, else the model's own.",
+    ),
+    click.option("--effort", type=click.Choice(_EFFORTS), help="How much the model thinks; default: sage.effort."),
     click.option(
         "--max-turns", "--max-steps", "max_turns", type=click.IntRange(1, 10**6), help="Maximum number of model calls."
     ),
@@ -170,9 +177,9 @@ def run_printed(
         ask_for_trust(invocation, os.curdir, rules=rules)
         return asyncio.run(_run(invocation, run(options), printer))
     except LyraError as error:  # before the run began; one in it is a part of its result
-        from lyra.agents.headless.headless import result_line, status_of
+        from lyra.agents.headless.headless import result_line, status_of, with_error
 
-        printer.tell(result_line(status_of(error)))
+        printer.tell(with_error(result_line(status_of(error)), error))
         return report(error, debug=invocation.debug)
 
 
@@ -220,6 +227,11 @@ class LinePrinter:
         if line["type"] == "notice":  # words of a hook for the user: no part of the output, which programs read
             if line["level"] != "status":
                 note(f"warning: {line['text']}" if line["level"] == "warning" else line["text"])
+            return False
+        if line["type"] == "retry" and self._types is not None:
+            from lyra.agents.session.events import retry_sentence
+
+            note(retry_sentence(line["reason"], line["wait_s"], line["attempt"], line["of"]))
             return False
         if self._over or (self._types is not None and line["type"] not in self._types):
             return False
@@ -421,6 +433,8 @@ def options_of(given: dict[str, Any]) -> HeadlessOptions:
         deny=given["deny"],
         budget=None if given["budget"] is None else _dollars(given["budget"]),
         max_turns=given["max_turns"] or TURNS_MAX,
+        max_tokens=given["max_tokens"],
+        effort=given["effort"] or "",
         output=None if schema is None else _schema(schema),
         store=store,
         audit=given["audit"],

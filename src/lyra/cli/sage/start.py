@@ -273,7 +273,7 @@ class TextPrinter(LinePrinter):
         self._written = ""  # the end of what stands on stdout
 
     async def say(self, line: AnyLine) -> None:
-        if line["type"] == "notice":
+        if line["type"] in ("notice", "retry"):
             await super().say(line)  # words for the user, on stderr
         if self._mode != "streaming":
             return

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.core.message import Message
+from lyra.core.providers import answer_tokens_max
 from lyra.core.tool import ToolResult
 from lyra.errors import ConfigError
 from lyra.models.conversation_parts import turns
@@ -25,7 +26,7 @@ from lyra.models.wire.remote import RemoteProvider, decode_event, fit_id, result
 from lyra.models.wire.sse import ServerEvent, ServerEventReader
 
 # ---------------------------------------------------------------- what goes out
-MAX_TOKENS: Final = 8192  # the API requires a number; every current model can write this much
+MAX_TOKENS: Final = 8192  # the API requires a number; this is for models whose own limit is not known
 THINKING_LEAST: Final = 1024
 EFFORTS: Final = ((4_096, "low"), (16_384, "medium"))  # fewer thinking tokens than this
 _ID_MAX: Final = 64
@@ -97,7 +98,7 @@ def _put_thinking(body: dict[str, Any], request: Request) -> None:
     """Thoughts count towards max_tokens, and no model that thinks takes a temperature. Models before 4.6 get a number
     of thinking tokens, which must leave room for the answer; later ones decide themselves and get an effort."""
     thinking = request.thinking_tokens
-    body["max_tokens"] = request.max_tokens or MAX_TOKENS + max(thinking or 0, 0)
+    body["max_tokens"] = request.max_tokens or answer_tokens_max(request.model) or MAX_TOKENS + max(thinking or 0, 0)
     if thinking is None:
         return
     forced = body.get("tool_choice", {}).get("type") in ("any", "tool")  # the API does not accept both
@@ -106,7 +107,7 @@ def _put_thinking(body: dict[str, Any], request: Request) -> None:
             (word for most, word in EFFORTS if thinking < most), "high"
         )
         if thinking > 0 and not forced:
-            body["thinking"] = {"type": "adaptive"}
+            body["thinking"] = {"type": "adaptive", "display": "summarized"}  # else later models say nothing of it
             body.pop("temperature", None)
         return
     tokens = min(thinking, body["max_tokens"] - 1)

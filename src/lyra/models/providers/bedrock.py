@@ -122,7 +122,7 @@ def _thinking(request: Request) -> dict[str, Any] | None:
     if tokens <= 0 or _CLAUDE not in request.model:
         return None
     if decides_itself(request.model):
-        return {"type": "adaptive"}
+        return {"type": "adaptive", "display": "summarized"}
     if request.max_tokens is not None:
         tokens = min(tokens, request.max_tokens - 1)
     return {"type": "enabled", "budget_tokens": tokens} if tokens >= THINKING_LEAST else None
