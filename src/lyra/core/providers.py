@@ -9,6 +9,7 @@ from it. Used by the configuration, which has to know which key belongs to which
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 APIS: Final = ("chat", "responses")  # OpenAI has two; compatible servers have the first and sometimes the second
@@ -46,8 +47,9 @@ class Usual(NamedTuple):
     `port`: its address may be written as host or host:port. `is_local`: it runs on this machine, free and without a
     key. `prices`, `telemetry`: its name in genai-prices and in OpenTelemetry's conventions, where it is another.
     `ids`: how ids begin that are known without the provider's name. `models`: those that genai-prices does not list.
-    `example`: a model for the first screen, which leaves out providers without. `mock`: the path on the mock server
-    that represents its base URL; None where that server does not speak its format."""
+    `example`: a model for the first screen, which leaves out providers without, and for somebody who has a key and names
+    none. `mock`: the path on the mock server that represents its base URL; None where that server does not speak its
+    format."""
 
     client: str
     key: tuple[str, ...] = ()
@@ -93,7 +95,7 @@ USUAL: Final[dict[str, Usual]] = {
         base_url="https://api.anthropic.com",
         needs=("api_key",),
         ids=("claude-",),
-        example="claude-sonnet-4-5",
+        example="claude-sonnet-5-5",
         mock="",
     ),
     "openai": Usual(
@@ -103,7 +105,7 @@ USUAL: Final[dict[str, Usual]] = {
         base_url="https://api.openai.com/v1",
         needs=("api_key",),
         ids=("gpt-", "chatgpt-", "o1", "o3", "o4", "codex-", "text-embedding-"),
-        example="MODEL",
+        example="gpt-6.1-sol",
         mock="/v1",
     ),
     "azure": Usual(
@@ -123,7 +125,7 @@ USUAL: Final[dict[str, Usual]] = {
         prices="google",
         telemetry="gcp.gemini",
         ids=("gemini-", "gemma-"),
-        example="MODEL",
+        example="gemini-3.8-flash",
     ),
     "vertex": Usual(
         "lyra.models.providers.vertex:Vertex",
@@ -188,6 +190,16 @@ EFFORT_TOKENS: Final = {"none": 0, "minimal": 0, "low": 2_048, "medium": 8_192, 
 def _find_ability(model: str) -> tuple[int | None, bool | None]:
     bare = model.rpartition("/")[2]
     return next(((tokens, thinks) for pattern, tokens, thinks in _ABILITIES if pattern.search(bare)), (None, None))
+
+
+def default_model(env: Mapping[str, str]) -> tuple[str, str]:
+    """(model, variable) of the first provider in the table whose key is in the environment and that has an
+    example; both are empty where there is none."""
+    for name, usual in USUAL.items():
+        variable = next((key for key in usual.key if env.get(key, "").strip()), "")
+        if variable and usual.example:
+            return f"{name}/{usual.example}", variable
+    return "", ""
 
 
 def answer_tokens_max(model: str) -> int | None:

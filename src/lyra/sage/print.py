@@ -111,6 +111,8 @@ async def _begin(
     runtime_of(session.kernel).models.find(session.model)
     if warn is not None:
         warn(session.headless)
+    if session.effort_note:
+        await say({"type": "notice", "level": "info", "source": "session", "text": session.effort_note})
     if opening:
         system = await session.opening()
         if session.doubts:

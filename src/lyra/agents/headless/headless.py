@@ -203,7 +203,7 @@ class Headless:
         context = "" if self.hooks is None else self.hooks.take_context()
         if context:
             task = f"{task}\n\n{context}" if isinstance(task, str) else [*_to_list(task), context]
-        for notice in self._notices():
+        for notice in [*self._notices(), *await self._wait_for_servers()]:
             yield notice
         self._is_stopped, self.failure, self._seen = False, None, _SeenLines()
         text, value, status = "", None, "success"
@@ -235,6 +235,14 @@ class Headless:
         if self.failure is not None:
             yield error_line(self.failure)
         yield self._last_line(text, value, status)
+
+    async def _wait_for_servers(self) -> list[NoticeLine]:
+        """Wait a few seconds for sources of tools that connect in the background, and tell which are left out."""
+        late: list[str] = []
+        for source in self.options.tools:
+            if (settle := getattr(source, "settle", None)) is not None:
+                late += await settle()
+        return [{"type": "notice", "text": late_servers(late), "level": "warning", "source": "mcp"}] if late else []
 
     def _notices(self) -> list[NoticeLine]:
         """Return what hooks outside a turn have said to the user since the last line of this kind."""
@@ -322,6 +330,13 @@ async def _tier() -> str:
         return await Sandbox().tier()
     except SandboxUnavailable:
         return "none"
+
+
+def late_servers(names: Sequence[str]) -> str:
+    """Return a sentence about MCP servers that a turn did not wait for."""
+    return (
+        f"MCP servers that do not answer yet: {', '.join(names)}; it goes on without them, and their tools come later"
+    )
 
 
 class _SeenLines:

@@ -24,7 +24,7 @@ from lyra.agents.session.models import check_model_name, collect_keys
 from lyra.config import KEYS, Config
 from lyra.core.checking.check import check_integer, did_you_mean
 from lyra.core.policies.retry import Backoff, PatientRetry
-from lyra.core.providers import EFFORT_TOKENS, can_think
+from lyra.core.providers import EFFORT_TOKENS, can_think, default_model
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError
@@ -275,13 +275,15 @@ def _check_log(path: str, folder: str) -> None:
 
 
 def model_of(options: HeadlessOptions, config: Config, *, how: str = "say --model PROVIDER/MODEL") -> str:
-    """Return the model that the options name, else the configuration; ConfigError where none is named or it is not
-    known. `how` tells the first way to name one, which is that of the command."""
-    model = options.model or config.agent.model
+    """Return the model that the options name, else the configuration, else the default of a vendor whose key is in the
+    environment; ConfigError where there is none. `how` tells the first way to name one, which is that of the
+    command."""
+    model = options.model or config.agent.model or default_model(os.environ)[0]
     if not model:
         raise ConfigError(
             "no model is named",
-            hint=f'{how}, set LYRA_AGENT_MODEL, or write model = "…" under [agent] in lyra.toml',
+            hint=f'{how}, set LYRA_AGENT_MODEL, or write model = "…" under [agent] in lyra.toml; with a key such as '
+            "ANTHROPIC_API_KEY in the environment a default of its vendor is taken",
             key="model",
         )
     check_model_name(model, collect_keys(config))
@@ -318,7 +320,7 @@ def answering_settings(options: HeadlessOptions, config: Config) -> dict[str, An
     return {
         "max_tokens": options.max_tokens or config.agent.max_tokens,
         "retry": PatientRetry(max_attempts=retry.max_attempts, backoff=backoff),
-        "thinking_tokens": thinking_tokens(options.effort, options.model or config.agent.model or ""),
+        "thinking_tokens": thinking_tokens(options.effort, model_of(options, config)),
     }
 
 

@@ -171,10 +171,11 @@ def run_printed(
     *,
     rules: bool = False,
 ) -> int:
-    """Run and print in one format; the exit code. `rules`: the run gives a model the rules of the folder."""
+    """Run and print in one format; the exit code. Nothing is asked. `rules`: the run gives a model the rules of the
+    folder."""
     try:
-        options = options_of(given)
-        ask_for_trust(invocation, os.curdir, rules=rules)
+        options = with_default_model(invocation, options_of(given))
+        ask_for_trust(invocation, os.curdir, rules=rules, asks=False)
         return asyncio.run(_run(invocation, run(options), printer))
     except LyraError as error:  # before the run began; one in it is a part of its result
         from lyra.agents.headless.headless import result_line, status_of, with_error
@@ -324,15 +325,17 @@ def _with_hooks(invocation: Invocation, options: HeadlessOptions) -> HeadlessOpt
 
 @asynccontextmanager
 async def with_servers(
-    invocation: Invocation, options: HeadlessOptions, more: Sequence[ServerSettings] = ()
+    invocation: Invocation, options: HeadlessOptions, more: Sequence[ServerSettings] = (), *, waits: bool = True
 ) -> AsyncIterator[HeadlessOptions]:
     """Provide the options with the tools of MCP servers, and of `more`; where there is none, nothing of it is
-    imported."""
+    imported. They connect in the background; what is printed `waits` for them for a few seconds, and the first turn
+    does in any case."""
     if not more and not _names_servers(invocation):
         yield options
         return
     import msgspec
 
+    from lyra.agents.headless.headless import late_servers
     from lyra.agents.headless.setup import setup_of
     from lyra.mcp import McpServers
 
@@ -342,8 +345,11 @@ async def with_servers(
     ) as servers:
         if servers.warning:
             note(f"warning: {servers.warning}")
-        # Each is waited for until it is there, has failed, or its `start_s` is over.
-        states = [state.to_data() for state in await servers.start()]
+        servers.begin()
+        late = await servers.settle() if waits else []
+        if late:
+            note(f"warning: {late_servers(late)}")
+        states = [state.to_data() for state in servers.states()]
         yield msgspec.structs.replace(options, tools=(servers,), facts={"mcp_servers": states})
 
 
@@ -386,7 +392,10 @@ def warn(run: Headless, *, watches: bool = True) -> None:
     from lyra.agents.headless.setup import unknown_tools
 
     options = run.options
-    for rule, meant in unknown_tools((*options.allow, *options.deny), _list_ruled(run)):
+    rules = (*options.allow, *options.deny)
+    if any(server["state"] == "connecting" for server in options.facts.get("mcp_servers", ())):
+        rules = tuple(rule for rule in rules if not rule.startswith("mcp__"))  # their tools are not known yet
+    for rule, meant in unknown_tools(rules, _list_ruled(run)):
         note(f"warning: no tool is meant by the rule {rule!r}" + (f"; did you mean {meant!r}?" if meant else ""))
     problems = [problem for source in run.agent.sources for problem in getattr(source, "problems", ())]
     for sentence in (*run.config.notes, *problems):
@@ -440,6 +449,21 @@ def options_of(given: dict[str, Any]) -> HeadlessOptions:
         audit=given["audit"],
         audit_level=given["audit_level"],
     )
+
+
+def with_default_model(invocation: Invocation, options: HeadlessOptions) -> HeadlessOptions:
+    """Return the options with the default model of a vendor whose key is there, where none is named; it is told."""
+    from lyra.core.providers import default_model
+
+    if options.model or invocation.config.agent.model:
+        return options
+    model, variable = default_model(os.environ)
+    if not model:
+        return options
+    import msgspec
+
+    note(f"note: no model is named, so {model} is asked, with the key of {variable}; --model names another one")
+    return msgspec.structs.replace(options, model=model)
 
 
 def _dollars(text: str) -> Any:

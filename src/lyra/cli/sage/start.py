@@ -27,6 +27,7 @@ from lyra.cli.commands.agent import (
     take_over_settings,
     task_of,
     warn,
+    with_default_model,
     with_servers,
 )
 from lyra.cli.commands.trust import ask_for_trust
@@ -233,6 +234,7 @@ def run_interactive(
 
     options = msgspec.structs.replace(options_of(given), attended=True)
     ask_for_trust(invocation, os.curdir, rules=True)
+    options = with_default_model(invocation, options)
     model = choose_model(options.model or invocation.config.agent.model or "", invocation.config.providers)
     if model is None:
         return _NOT_SET_UP
@@ -244,7 +246,7 @@ def run_interactive(
         from lyra.sage.terminal.loop import run_terminal
 
         async with (
-            with_servers(invocation, options, plugin_servers(options.folder)) as equipped,
+            with_servers(invocation, options, plugin_servers(options.folder), waits=False) as equipped,
             LiveSession(equipped, invocation.config, start=start) as session,
         ):
             opened(session.headless)

@@ -99,6 +99,9 @@ _TABLE: Final = (
     SlashCommand("status", "Show the session, its model, mode, sandbox, servers and limits.", "", figures.status),
     SlashCommand("model", "Show models, or switch to one.", "[PROVIDER/MODEL | WORD]", settings.model),
     SlashCommand(
+        "effort", "Show or choose how much the model thinks.", "[none | low | medium | high]", settings.effort
+    ),
+    SlashCommand(
         "plan", "Switch to plan mode, show the last plan, or leave.", "[open | off | clear | TASK]", settings.plan
     ),
     SlashCommand(

@@ -2,6 +2,7 @@
 
 enter submits · alt-enter, ctrl-j or a backslash at the end: a new line · tab completes · shift-tab next mode
 esc, ctrl-c interrupt what runs · ctrl-c twice or ctrl-d at an empty prompt leave · ctrl-o unfolds · ctrl-l clears
+ctrl-t has the model think, or think no more
 while a question is open: its own keys, each alone; other letters, and words, go into the prompt
 """
 
@@ -170,6 +171,7 @@ def bindings(keyboard: Keyboard, screen: ScreenKeys) -> KeyBindings:
     bind(("c-c",), keyboard.ctrl_c, ~is_searching)
     bind(("c-d",), lambda: keyboard.conversation.end() if box.is_empty else box.buffer.delete())
     bind(("c-o",), keyboard.conversation.expand_all)
+    bind(("c-t",), keyboard.conversation.toggle_effort)
     bind(("c-l",), screen.clear)
     bind(("c-z",), lambda: get_app().suspend_to_background())
     bind(("c-x", "c-e"), box.buffer.open_in_editor, typing)
