@@ -32,8 +32,8 @@ VAGUE_NAMES_MAX = 4  # two public parameters and two methods that several module
 
 # Ratchets of the grain: the counts only go down and the mean only goes up, but for new parts of the system, whose files
 # and lines are added here.
-FILES_MAX = 971  # 920 before Vesper's prover (13 files), inputs (7), functions, transactions (13), editors (8)
-LINES_MAX = 233_400  # 215 890 before them, the pictures of nodes (540) and plainer generated Python (700)
+FILES_MAX = 969  # 920 before Vesper's prover (13 files), inputs (7), functions, transactions (13), editors (8)
+LINES_MAX = 232_700  # 215 890 before them, the pictures of nodes (540) and plainer generated Python (700)
 MEAN_LINES_MIN = 236
 SMALL_MODULES_MAX = 0
 ONE_IMPORTER_MAX = 171

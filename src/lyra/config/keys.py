@@ -273,6 +273,7 @@ _TABLE: Final = (
         narrows=True,
     ),
     SettingKey(
+<<<<<<< HEAD
         "sage.effort",
         type="word",
         default=None,
@@ -284,16 +285,8 @@ _TABLE: Final = (
         optional=True,
     ),
     SettingKey(
-        "sage.recall",
-        type="flag",
-        default=False,
-        sentence=(
-            "`true` puts what Sage remembers of earlier sessions in a folder into its prompts, as far as it fits the "
-            "message: a few items, keys redacted. `false`: the model has to ask for it."
-        ),
-        tighter="less",
-    ),
-    SettingKey(
+=======
+>>>>>>> main
         "sage.session_budget_usd",
         type="money",
         default=None,
@@ -427,6 +420,9 @@ _TABLE: Final = (
         ),
     ),
 )
+GONE: Final = {  # settings of earlier versions: a file that still has one is read, and a note says what came of it
+    "sage.recall": "Sage keeps no memory of its own any more; rules and facts stand in AGENTS.md (/memory add TEXT)",
+}
 KEYS: Final[dict[str, SettingKey]] = {key.name: key for key in _TABLE}
 SECTIONS: Final[tuple[str, ...]] = tuple(dict.fromkeys(key.section for key in _TABLE))
 # Sections of the same files that are read elsewhere: by `tools.permissions`, and by `config.hook_settings`.

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from lyra.agents.declaration.output import Content, content_of
 from lyra.agents.session.events import AnyLine, ResultLine, RunUsage
@@ -58,7 +58,7 @@ class TurnRunner:
         last: ResultLine | None = None
         try:
             async with contextlib.aclosing(
-                session.headless.lines(self._with_suggestion(content, prompt), beside=beside, budget=budget, only=only)
+                session.headless.lines(content, beside=beside, budget=budget, only=only)
             ) as lines:
                 async for line in lines:
                     partial.see(line)
@@ -90,15 +90,6 @@ class TurnRunner:
             self.partial = None
             raise
         return partial
-
-    def _with_suggestion(self, content: Content, prompt: str) -> Content:
-        """Return the message, with a line about skills that fit it."""
-        equipment = self._session.equipment
-        suggestion = equipment.extensions.skills.suggestion(prompt) if equipment is not None else ""
-        if not suggestion or isinstance(content, Message):
-            return content
-        parts: list[Any] = list(content) if isinstance(content, (list, tuple)) else [content]
-        return [*parts, f"(Notice by the program, not by the user: {suggestion})"]
 
     def _add_diff(self, line: AnyLine) -> AnyLine:
         """Return the line with the diff of the edit that a question is about."""

@@ -127,8 +127,8 @@ _TABLE: Final = (
     SlashCommand("mcp", "Show MCP servers, or one with its prompts.", "[SERVER | reconnect SERVER]", figures.mcp),
     SlashCommand(
         "memory",
-        "Show, add, search or forget what is remembered.",
-        "[add TEXT | search WORDS | forget N]",
+        "Show the files of rules that count, or add a line to AGENTS.md.",
+        "[add TEXT]",
         tasks.memory,
     ),
     SlashCommand("tasks", "Show sub-agents and background commands, and act on one.", tasks.HINT, tasks.tasks),

@@ -33,7 +33,6 @@ from lyra.sage.extensions.extension_files import (
     ExtensionPlace,
     MarkdownFile,
     one_line,
-    read_tools,
 )
 
 # The slash commands that Sage has, and those that people expect of it: a file cannot take such a name.
@@ -145,7 +144,7 @@ class CustomCommands(ExtensionFiles[CustomCommand]):
             body=file.body,
             argument_hint=file.text("argument_hint", most=_HINT_CHARS_MAX),
             arguments=arguments or (),
-            allowed_tools=read_tools(file, "allowed_tools", place),
+            allowed_tools=file.tools("allowed_tools"),
             model=file.text("model"),
             source=file.path,
             origin=place.origin,
