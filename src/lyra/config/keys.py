@@ -273,7 +273,6 @@ _TABLE: Final = (
         narrows=True,
     ),
     SettingKey(
-<<<<<<< HEAD
         "sage.effort",
         type="word",
         default=None,
@@ -285,8 +284,6 @@ _TABLE: Final = (
         optional=True,
     ),
     SettingKey(
-=======
->>>>>>> main
         "sage.session_budget_usd",
         type="money",
         default=None,

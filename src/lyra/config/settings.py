@@ -82,10 +82,7 @@ class RetryConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 class SageConfig(msgspec.Struct, frozen=True, kw_only=True):
     daily_budget_usd: Money | None
-<<<<<<< HEAD
     effort: str | None
-=======
->>>>>>> main
     session_budget_usd: Money | None
     turn_budget_usd: Money | None
 
