@@ -19,6 +19,7 @@ from lyra.config import (
     Config,
     KernelConfig,
     LogConfig,
+    RetryConfig,
     SageConfig,
     ServerConfig,
     SettingOrigin,
@@ -70,6 +71,7 @@ def test_the_table_and_the_typed_sections_agree():
     fields |= {f"audit.{name}" for name in AuditConfig.__struct_fields__}
     fields |= {f"budget.{name}" for name in BudgetConfig.__struct_fields__}
     fields |= {f"log.{name}" for name in LogConfig.__struct_fields__}
+    fields |= {f"retry.{name}" for name in RetryConfig.__struct_fields__}
     fields |= {f"sage.{name}" for name in SageConfig.__struct_fields__}
     fields |= {f"server.{name}" for name in ServerConfig.__struct_fields__}
     fields |= {f"vesper.{name}" for name in VesperConfig.__struct_fields__}
@@ -170,10 +172,11 @@ def test_the_defaults_are_the_table(place):
         },
         "budget": {"usd": None, "seconds": None, "on_exceed": "block"},
         "grant": {"allow": ["*"], "deny": []},
-        "agent": {"model": None},
+        "agent": {"model": None, "max_tokens": None},
         "audit": {"file": None, "level": "basic"},
         "log": {"file": None, "format": "text", "level": "warn"},
-        "sage": {"daily_budget_usd": None, "session_budget_usd": None, "turn_budget_usd": None},
+        "retry": {"max_attempts": 10, "initial_s": 1.0, "max_s": 60.0},
+        "sage": {"daily_budget_usd": None, "effort": None, "session_budget_usd": None, "turn_budget_usd": None},
         "server": {
             "connections_max": 4_000,
             "drain_s": 10.0,

@@ -98,11 +98,11 @@ async def test_commands_show_the_window_and_the_cost(vendor: Vendor, provider: F
 
 
 async def test_a_cut_answer_is_told(vendor: Vendor, provider: FakeVendor, tmp_path: Path) -> None:
-    """By the protocol's own stop reason; the answer stays in the conversation, once."""
-    provider.say(Answer("Once upon", is_cut=True), Answer("a time."))
+    """By the protocol's own stop reason, where it went on and was cut each time; it stays in the conversation, once."""
+    provider.say(*[Answer("Once upon", is_cut=True)] * 9, Answer("a time."))
     async with editing(tmp_path, vendor.model) as (_, agent, session):
         ended = await agent.prompt(session_id=session, prompt=text("A story"))
         assert ended.stop_reason == "max_tokens"
         ended = await agent.prompt(session_id=session, prompt=text("Go on"))
         assert ended.stop_reason == "end_turn"
-    assert provider.requests[-1].said == ["Once upon"]
+    assert provider.requests[-1].said == ["Once upon"] * 9

@@ -479,7 +479,7 @@ async def _iterate(turn: Turn) -> Any:
         if calls:
             execution.move(AgentState.EXECUTING_TOOLS)
             results = await run_tools(turn, calls)
-            session.messages.append(_watch(turn, repeats := repeats or RepeatGuard(), completion, results))
+            _take_results(turn, repeats := repeats or RepeatGuard(), completion, results)
             _check_not_ended(turn)
             execution.move(AgentState.THINKING)
             continue
@@ -524,16 +524,17 @@ def _check_usable(turn: Turn, completion: Completion) -> None:
         raise _cut(turn, completion.text)
 
 
-def _watch(turn: Turn, repeats: RepeatGuard, completion: Completion, results: Message) -> Message:
-    """Return the results with a notice where the model goes round in circles; raises where it was told and goes on."""
+def _take_results(turn: Turn, repeats: RepeatGuard, completion: Completion, results: Message) -> None:
+    """Add the results to the conversation, with a notice where the model goes round in circles; raises where it was
+    told and goes on."""
     pairs = list(zip(completion.message.tool_calls, results.tool_results, strict=True))
     pairs = [(call, result) for call, result in pairs if not _polls(turn, call.name)]
     status, notice = repeats.check(
         [call for call, _ in pairs], [result for _, result in pairs], completion.message.text
     )
+    turn.session.messages.append(add_to_result(results, notice) if notice else results)
     if status:
         raise _make_failure(status, turn.agent, tool=pairs[0][0].name)
-    return add_to_result(results, notice) if notice else results
 
 
 def _polls(turn: Turn, name: str) -> bool:
