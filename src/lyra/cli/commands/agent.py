@@ -170,12 +170,13 @@ def run_printed(
     run: Callable[[HeadlessOptions], Coroutine[Any, Any, HeadlessOutcome]],
     *,
     rules: bool = False,
+    asks: bool = True,
 ) -> int:
-    """Run and print in one format; the exit code. Nothing is asked. `rules`: the run gives a model the rules of the
-    folder."""
+    """Run and print in one format; the exit code. `rules`: the run gives a model the rules of the folder. `asks`: a
+    person at the terminal is asked whether the folder's files are trusted."""
     try:
         options = with_default_model(invocation, options_of(given))
-        ask_for_trust(invocation, os.curdir, rules=rules, asks=False)
+        ask_for_trust(invocation, os.curdir, rules=rules, asks=asks)
         return asyncio.run(_run(invocation, run(options), printer))
     except LyraError as error:  # before the run began; one in it is a part of its result
         from lyra.agents.headless.headless import result_line, status_of, with_error

@@ -143,7 +143,7 @@ def start(
         def run(options: HeadlessOptions) -> Coroutine[Any, Any, HeadlessOutcome]:
             return _ask_session(invocation, options, beginning, text, piped, tell, on_open, opening=printer.has_opening)
 
-    ctx.exit(run_printed(invocation, printer, given, run, rules=True))
+    ctx.exit(run_printed(invocation, printer, given, run, rules=True, asks=False))
 
 
 def _check_formats(given_form: str, form: str, mode_of_text: str | None) -> None:
