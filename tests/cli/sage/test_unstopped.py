@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests import warm
+from tests.cli.agent_runner import Runner
 from tests.cli.sage.conftest import TARGET, Sage
 from tests.real_models import VENDORS, Answer, Call, FakeVendor, Vendor, write_settings
 from tests.silent_server import silent_server
@@ -114,6 +115,48 @@ def test_effort_is_an_option(printed: Printed, vendor: Vendor, provider: FakeVen
     done = printed("text", "--effort", "high", model=model)
     assert (done.returncode, done.stderr) == (0, f"{model} cannot think: it is asked without effort\n")
     assert not provider.requests[-1].asks_to_think
+
+
+LIMITS = {"anthropic": "max_tokens", "openai": "max_completion_tokens", "openai-responses": "max_output_tokens"}
+
+
+def limit_sent(vendor: Vendor, provider: FakeVendor) -> Any:
+    body = provider.requests[-1].body
+    return body.get("generationConfig", {}).get("maxOutputTokens") or body.get(LIMITS.get(vendor.name, ""))
+
+
+def test_options_of_the_answer(sage: Sage, run: Runner, vendor: Vendor, provider: FakeVendor) -> None:
+    """How long it may be, and how much is thought before it, for both commands."""
+    write_settings(vendor, sage.home)
+    env = vendor.variables(provider.url)
+    for done in (
+        sage("start", "-p", "Go", "--model", vendor.model, "--max-tokens", "700", "--effort", "low", **env),
+        run("--model", vendor.model, "--max-tokens", "700", "--effort", "low", **env),
+    ):
+        assert done.returncode == 0, done.stderr
+        assert limit_sent(vendor, provider) == 700
+        assert provider.requests[-1].asks_to_think
+
+
+def test_variables_of_the_answer(sage: Sage, vendor: Vendor, provider: FakeVendor) -> None:
+    write_settings(vendor, sage.home)
+    env = {
+        **vendor.variables(provider.url),
+        "LYRA_AGENT_MAX_TOKENS": "800",
+        "LYRA_SAGE_EFFORT": "high",
+        "LYRA_RETRY_MAX_ATTEMPTS": "3",
+        "LYRA_RETRY_INITIAL_S": "0.2",
+        "LYRA_RETRY_MAX_S": "0.25",
+    }
+    provider.say(Answer("no room", status=529))
+    done = sage("-p", "Go", "--model", vendor.model, "--output-format", "stream-json", **env)
+    waits = [line["wait_s"] for line in map(json.loads, done.stdout.splitlines()) if line["type"] == "retry"]
+    assert len(waits) == 2
+    assert waits[0] == pytest.approx(0.2, rel=0.21)
+    assert waits[1] <= 0.25
+    assert len(provider.requests) == 3
+    assert limit_sent(vendor, provider) == 800
+    assert provider.requests[-1].asks_to_think
 
 
 # ---------------------------------------------------------------- a model

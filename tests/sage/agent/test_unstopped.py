@@ -87,6 +87,9 @@ async def test_the_longest_answer_is_the_models_own(vendor: Vendor, provider: Fa
     assert wanted in (None, 128_000)
     await ask(place, vendor, max_tokens=700)
     assert limit_sent(vendor, provider.requests[-1].body) == 700
+    async with place.open(model=vendor.model, flags=("agent.max_tokens=900",)) as session:
+        await say(session, "Go")
+    assert limit_sent(vendor, provider.requests[-1].body) == 900
 
 
 async def test_a_budget_holds_an_answer_without_a_limit(vendor: Vendor, provider: FakeVendor, place: Project) -> None:
