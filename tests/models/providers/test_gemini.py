@@ -745,3 +745,13 @@ def test_text_that_comes_a_while_after_a_finish_reason_is_not_lost():
 
     assert run(main(1.0)) == "ab"
     assert run(main(0.05)) == "a"
+
+
+@pytest.mark.parametrize(("thinking", "level"), [(2_048, "low"), (8_192, "medium"), (24_576, "high")])
+def test_later_models_get_a_level_of_thinking(thinking, level):
+    """Numbers are for those before 3; a model that is to think no more gets no level."""
+    for model in ("gemini-3.8-flash", "gemini-4-argon"):
+        body = gemini_body(Request(model, (Message("user", "hi"),), thinking_tokens=thinking))
+        assert body["generationConfig"]["thinkingConfig"] == {"thinkingLevel": level, "includeThoughts": True}
+    early = gemini_body(Request("gemini-2.5-flash", (Message("user", "hi"),), thinking_tokens=thinking))
+    assert early["generationConfig"]["thinkingConfig"]["thinkingBudget"] == thinking
