@@ -47,7 +47,7 @@ class Usual(NamedTuple):
     `port`: its address may be written as host or host:port. `is_local`: it runs on this machine, free and without a
     key. `prices`, `telemetry`: its name in genai-prices and in OpenTelemetry's conventions, where it is another.
     `ids`: how ids begin that are known without the provider's name. `models`: those that genai-prices does not list.
-    `example`: a model for the first screen, which leaves out providers without, and for somebody who has a key and
+    `example`: a model for the first screen, which leaves out providers without, and for a user who has a key and
     names none. `mock`: the path on the mock server that represents its base URL; None where that server does not speak
     its format."""
 

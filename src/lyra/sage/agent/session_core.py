@@ -250,8 +250,8 @@ class SessionCore:
 
     @property
     def effort(self) -> str:
-        """How much the model thinks: what this run was asked for, else what was chosen in the session before, else the
-        setting; empty: as its vendor has it."""
+        """Return how much the model thinks: what this run was asked for, else what was chosen in the session before, else
+        the setting; empty: as its vendor has it."""
         return self.options.effort or str(self.facts.settings.get(_EFFORT) or self.config.sage.effort or "")
 
     def set_effort(self, effort: str, *, keeps: bool = True) -> None:
@@ -265,7 +265,7 @@ class SessionCore:
 
     @property
     def effort_note(self) -> str:
-        """Why the model does not think although it was asked to; empty where it does."""
+        """Return why the model does not think although it was asked to; empty where it does."""
         if self.effort in ("", "none") or can_think(self.model) is not False:
             return ""
         return f"{self.model} cannot think: it is asked without effort"
