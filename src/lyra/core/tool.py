@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -153,6 +153,17 @@ _PYTHON: Final[tuple[tuple[type[BaseException], str], ...]] = (
 )
 
 
+class Holding(NamedTuple):
+    """How a command line would be held. `works`: a sandbox does; None: it needs none. `network`: it would reach hosts.
+    `reads`: it would only read, and no settings name a program for it. `reaches`: addresses, to be shown to a
+    person."""
+
+    works: bool | None
+    network: bool = False
+    reads: bool = False
+    reaches: str = ""
+
+
 class Tool(msgspec.Struct, frozen=True):
     """`schema` is a JSON schema of the arguments (an object); `run` takes them as keywords.
 
@@ -165,6 +176,7 @@ class Tool(msgspec.Struct, frozen=True):
     `builtin`: it is one of Lyra's own tools, whose calls permission rules can parse; a user's tool of that name is not.
     `confined`: the program that runs it has no network and no folder to write in, so nothing can leave by a call.
     `polling`: it tells how something goes that takes its time, so that the same call with the same result is no loop.
+    `holds`: how the sandbox of a tool that runs commands would hold one with these rights.
     """
 
     name: str
@@ -186,6 +198,7 @@ class Tool(msgspec.Struct, frozen=True):
     builtin: bool = False  # set by `mark_builtin`
     confined: bool = False
     polling: bool = False
+    holds: Callable[[Grant, str], Holding] | None = None
 
     def __post_init__(self) -> None:
         put = msgspec.structs.force_setattr

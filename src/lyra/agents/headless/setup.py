@@ -22,6 +22,8 @@ from lyra.agents.headless.options import HeadlessOptions, default_prompt
 from lyra.agents.helpers.task import task_tool
 from lyra.agents.session.models import check_model_name, collect_keys
 from lyra.config import KEYS, Config
+from lyra.config.asks import folder_asks
+from lyra.config.trust import FolderTrust, trust_for
 from lyra.core.checking.check import check_integer, did_you_mean
 from lyra.core.policies.retry import Backoff, PatientRetry
 from lyra.core.providers import EFFORT_TOKENS, can_think, default_model
@@ -86,7 +88,7 @@ def setup_of(options: HeadlessOptions, *, logs: Sequence[str] = (), sandbox: San
     tools: tuple[Tool | ToolSource, ...] = (*built_in, *more)
     if options.wrap is not None:
         tools = tuple(options.wrap(tools))
-    memory = Memory.of(Memory(tools=True) if options.memory is None else options.memory, agent=_scope(folder))
+    memory = Memory.of(Memory(tools=True) if options.memory is None else options.memory, agent=scope_of(folder))
     return HeadlessSetup(folder, also, tools, permissions, memory, options.rights)
 
 
@@ -143,7 +145,7 @@ def _folder(path: str, what: str) -> str:
     return whole
 
 
-def _scope(folder: str) -> str:
+def scope_of(folder: str) -> str:
     """Return the scope of the memory for runs in a folder."""
     return f"{os.path.basename(folder)[:_NAME_CHARS]}-{blake2b(os.fsencode(folder), digest_size=6).hexdigest()}"
 
@@ -170,7 +172,14 @@ def _permissions(options: HeadlessOptions, folder: str, also: Sequence[str], log
         extra_folders=tuple(also),
         answers=saved.rules(),
         keep=saved.add,
+        own_text=_is_own_project(folder, options.trust),
     )
+
+
+def _is_own_project(folder: str, given: FolderTrust | bool | None) -> bool:
+    """Return whether a folder is the user's own project: its files ask for nothing that the user has not trusted."""
+    trust = trust_for(folder, given)
+    return all(file.state(trust) == "trusted" for file in folder_asks(folder))
 
 
 # ---------------------------------------------------------------------- the grant

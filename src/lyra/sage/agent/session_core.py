@@ -36,6 +36,7 @@ from lyra.sage.agent.figures import SessionSpending
 from lyra.sage.agent.tasks.state import TaskRecord
 from lyra.sage.agent.tasks.sub_agents import TOOL_NAMES
 from lyra.sage.agent.tasks.task_list import TaskList
+from lyra.sage.agent.turn_runner import Steering
 from lyra.sage.session.index import SessionIndex
 from lyra.sage.session.record import (
     SessionFacts,
@@ -69,6 +70,7 @@ class SessionCore:
         self.resumed = False
         self.equipment: Equipment | None = None
         self.on_notice: list[Callable[[TaskRecord], object]] = []  # told when a task is done or asks
+        self.steering = Steering()
         self._writer = SessionWriter(self.root, self.folder)
         self._headless: Headless | None = None
         self._spending: SessionSpending | None = None
@@ -77,13 +79,13 @@ class SessionCore:
 
     async def __aenter__(self) -> Self:
         wanted, writer = self.start.resume, self._writer
-        earlier = None if wanted is None else writer.find(wanted)
-        if earlier is None or self.start.fork:
-            writer.begin(self.start.title, earlier)
-        else:
-            writer.go_on(earlier)
-            self.resumed = True
         try:
+            earlier = None if wanted is None else writer.find(wanted)
+            if earlier is None or self.start.fork:
+                writer.begin(self.start.title, earlier)
+            else:
+                writer.go_on(earlier)
+                self.resumed = True
             if earlier is not None:
                 self.options = with_kept_mode(self.options, earlier)
             await self._open()
@@ -147,6 +149,9 @@ class SessionCore:
         self.equipment.prompt.begin(headless.kernel.tasks)
         self.set_effort(self.effort, keeps=False)
         self.tasks.open(self.process, headless.agent)
+        notices = runtime_of(headless.kernel).notices
+        self.steering.put_before(notices.get(AGENT))
+        notices[AGENT] = self.steering
         if headless.unfinished is not None:
             self.doubts = await repair(self, headless.unfinished)
         self.save(model=self.without_keys(str(headless.agent.model)), state="idle", mode=self.options.mode or "")
@@ -393,7 +398,7 @@ class SessionWriter:
         """Close the index. A session without a turn would only be in the way and is removed, unless it was `resumed`
         and could not be opened."""
         try:
-            if not resumed and not self.facts.turns:
+            if self._record is not None and not resumed and not self.facts.turns:
                 self.index.remove(self.record.id)
         finally:
             self.index.close()
