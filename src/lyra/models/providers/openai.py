@@ -26,7 +26,9 @@ class OpenAI(RemoteProvider):
     own = ("openai", "azure")  # names of providers that are OpenAI's own servers, not look-alikes
 
     def api(self, request: Request) -> str:
-        is_new = self.name in self.own and not request.stop and _needs_responses(request.model)
+        version = _VERSION.match(request.model)
+        is_late = version is not None and (int(version[1]), int(version[2] or 0)) >= (5, 2)
+        is_new = is_late and self.name in self.own and not request.stop
         return self.settings.api or ("responses" if is_new else "chat")
 
     def url(self, request: Request) -> str:
@@ -49,11 +51,6 @@ class OpenAI(RemoteProvider):
 
             return ResponsesReader(first_call_number(request))
         return ChatReader(first_call_number(request))
-
-
-def _needs_responses(model: str) -> bool:
-    version = _VERSION.match(model)
-    return version is not None and (int(version[1]), int(version[2] or 0)) >= (5, 2)
 
 
 class Azure(OpenAI):
