@@ -24,9 +24,10 @@ class SettingKey(NamedTuple):
     """
 
     name: str
-    type: Literal[
-        "store", "word", "seconds", "count", "money", "rules", "model", "file", "results", "flag", "address", "hosts"
-    ]
+    type: (
+        Literal["store", "word", "seconds", "count", "money", "rules", "model", "file", "results", "flag", "address"]
+        | Literal["hosts", "folders"]
+    )
     default: Any
     sentence: str
     words: tuple[str, ...] = ()  # for `word`; where `narrows`, the tightest comes first
@@ -298,6 +299,24 @@ _TABLE: Final = (
         sentence="What one turn of Sage may spend, in dollars: all that is done about one message.",
         optional=True,
         narrows=True,
+    ),
+    SettingKey(
+        "sandbox.readable",
+        type="folders",
+        default=(),
+        sentence=(
+            "Files and folders outside the workspace that commands may read, besides the system's and the developer's "
+            "tools. Folders of keys (`~/.ssh`) stay hidden."
+        ),
+    ),
+    SettingKey(
+        "sandbox.writable",
+        type="folders",
+        default=(),
+        sentence=(
+            "Folders outside the workspace that commands may write, such as a cache. What they change there is not "
+            "undone, and what programs obey stays protected."
+        ),
     ),
     SettingKey(
         "server.connections_max",

@@ -32,9 +32,10 @@ from lyra.core.tool import Tool
 from lyra.errors import ConfigError
 from lyra.kernel.kernel import Kernel
 from lyra.sandbox.protection.protected_names import NAMES
+from lyra.sandbox.protection.protected_places import is_own
 from lyra.tools.builtin import Workspace, builtin_tools
 from lyra.tools.permissions.answers import Answers
-from lyra.tools.permissions.decision import Permissions
+from lyra.tools.permissions.decision import Permissions, may_hold_secrets
 from lyra.tools.permissions.rules import Rule
 from lyra.tools.permissions.settings import Layer, load_layers, permissions_of
 from lyra.tools.source import ToolSource
@@ -71,9 +72,17 @@ class HeadlessSetup(NamedTuple):
         return Grant([*rights, *memory, *self.rights], denied)
 
 
-def setup_of(options: HeadlessOptions, *, logs: Sequence[str] = (), sandbox: Sandbox | None = None) -> HeadlessSetup:
+def setup_of(
+    options: HeadlessOptions,
+    config: Config | None = None,
+    *,
+    logs: Sequence[str] = (),
+    sandbox: Sandbox | None = None,
+) -> HeadlessSetup:
     """Return the setup that the options ask for; ConfigError where one cannot be used. The agent cannot write to
-    `logs`. Its commands run in `sandbox`; one is made where none is given."""
+    `logs`. Its commands run in `sandbox`; one is made where none is given. They may read the developer's tools, and
+    what the configuration names."""
+    from lyra.sandbox.developer_tools import find_developer_tools
     from lyra.tools.yaml.places import sources_here
 
     folder = _folder(options.folder, "the folder")
@@ -83,13 +92,29 @@ def setup_of(options: HeadlessOptions, *, logs: Sequence[str] = (), sandbox: San
     own = [*options.more_tools(workspace)] if options.more_tools is not None else [task_tool()]
     added = (*own, *options.tools, *sources_here(workspace, trusted=options.trust))
     more = (tool if isinstance(tool, Tool) else _SearchableSource(tool) for tool in added)
-    commands = Grant([*_folder_rights((folder, *also)), Capability("process.exec"), *_hosts(permissions, whole=True)])
-    built_in = builtin_tools(workspace, permissions=permissions, commands=commands, sandbox=sandbox)
+    readable = [] if config is None else _list_open(config.sandbox.readable)
+    writable = [] if config is None else _list_open(config.sandbox.writable)
+    folders = _folder_rights((folder, *also, *writable))
+    commands = Grant([*folders, Capability("process.exec"), *_hosts(permissions, whole=True)])
+    built_in = builtin_tools(
+        workspace,
+        programs=[*find_developer_tools(), *readable],
+        permissions=permissions,
+        commands=commands,
+        sandbox=sandbox,
+    )
     tools: tuple[Tool | ToolSource, ...] = (*built_in, *more)
     if options.wrap is not None:
         tools = tuple(options.wrap(tools))
     memory = Memory.of(Memory(tools=True) if options.memory is None else options.memory, agent=scope_of(folder))
-    return HeadlessSetup(folder, also, tools, permissions, memory, options.rights)
+    rights = (*options.rights, *_folder_rights(writable))
+    return HeadlessSetup(folder, also, tools, permissions, memory, rights)
+
+
+def _list_open(folders: Iterable[str]) -> list[str]:
+    """Return the folders that exist, but those that hold keys or are Lyra's own."""
+    real = [os.path.realpath(folder) for folder in folders if os.path.exists(folder)]
+    return [path for path in real if not may_hold_secrets(path) and not is_own(path, hidden=True)]
 
 
 class _SearchableSource:
@@ -173,6 +198,7 @@ def _permissions(options: HeadlessOptions, folder: str, also: Sequence[str], log
         answers=saved.rules(),
         keep=saved.add,
         own_text=_is_own_project(folder, options.trust),
+        reads_outside=options.attended,
     )
 
 

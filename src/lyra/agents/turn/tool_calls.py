@@ -33,11 +33,13 @@ from lyra.core.tool import (
     ToolResult,
     admitted,
     answering,
+    by_person,
     caller,
     ending,
     error_code,
     hides,
     job_log,
+    opened,
     progress,
     rights,
 )
@@ -250,7 +252,8 @@ async def _result(
             allowed = await admit(turn, tool, call, hook)
             deciding, call, is_changed = False, allowed.call, is_changed or allowed.is_edited
             is_own_text = allowed.is_own_text
-            with Held(admitted, allowed.path), Held(hides, allowed.hides):
+            asked_person = Held(by_person, allowed.by_person)
+            with Held(admitted, allowed.path), Held(hides, allowed.hides), Held(opened, allowed.opened), asked_person:
                 output = await _output(turn, tool, call, allowed.rights)
         if is_changed:
             output = _with_changes(call, output)

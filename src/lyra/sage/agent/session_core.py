@@ -89,6 +89,9 @@ class SessionCore:
             if earlier is not None:
                 self.options = with_kept_mode(self.options, earlier)
             await self._open()
+            also = with_added_folders(self.options.also, self.facts)
+            if also != self.options.also:
+                await self._reopen(also=also)
             if self.resumed and self.start.title:
                 self.save(title=preview(self.without_keys(self.start.title)))
             if earlier is not None and self.start.fork:
@@ -456,6 +459,7 @@ def _short(arguments: dict[str, Any]) -> str:
 # ---------------------------------------------------------------- session start
 
 STORE_FILE: Final = "session.db"
+ADDED: Final = "add_dirs"  # the setting of a session with the folders that were added to it
 NOT_KEPT: Final = "bypass"  # a mode that has to be asked for in each run
 
 
@@ -476,6 +480,17 @@ def with_kept_mode(options: HeadlessOptions, record: SessionRecord) -> HeadlessO
     if options.mode is not None or record.mode in ("", NOT_KEPT) or record.mode not in MODES:
         return options
     return msgspec.structs.replace(options, mode=record.mode)
+
+
+def resolve_folder(base: str, path: str) -> str:
+    """Return the real path of a folder that a person names."""
+    return os.path.realpath(os.path.join(base, os.path.expanduser(path)))
+
+
+def with_added_folders(also: tuple[str, ...], facts: SessionFacts) -> tuple[str, ...]:
+    """Return the further folders of a run with those that were added to the session before and are still there."""
+    added = [path for path in facts.settings.get(ADDED, ()) if os.path.isdir(path)]
+    return tuple(dict.fromkeys((*also, *(path for path in added if path not in map(os.path.realpath, also)))))
 
 
 def read_session(folder: Path) -> tuple[list[Message], SessionFacts]:

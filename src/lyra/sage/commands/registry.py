@@ -121,6 +121,7 @@ _TABLE: Final = (
         settings.permissions,
         "bare",
     ),
+    SlashCommand("add-dir", "Work in a further folder, too, or list them.", "[FOLDER]", settings.add_dir),
     SlashCommand(
         "diff", "Show changes of the session, of a turn, or of git.", "[TURN | git]", conversation.diff_, "always"
     ),

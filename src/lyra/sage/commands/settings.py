@@ -130,6 +130,17 @@ async def output(session: LiveSession, arguments: SlashArguments) -> SlashResult
     return SlashResult.from_blocks(f"output: {mode}: {OUTPUT_MODES[mode]}")
 
 
+# ---------------------------------------------------------------- folders
+async def add_dir(session: LiveSession, arguments: SlashArguments) -> SlashResult:
+    """Show the folders of a session, or add one."""
+    path = arguments.text
+    if path:
+        folder = await session.add_folder(path)
+        return SlashResult.from_blocks(f"Sage works in {visible(folder)}, too; changes there can be undone")
+    folders = (session.folder, *session.headless.setup.also)
+    return SlashResult.from_blocks(lines(map(visible, folders)), "/add-dir FOLDER adds one")
+
+
 # ---------------------------------------------------------------- permissions
 async def permissions(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     flags = arguments.flags("keep")

@@ -55,6 +55,7 @@ BUILT_IN_COMMANDS: Final = frozenset(
         ),
         *("diff", "review", "doctor", "export", "exit", "quit", "agents", "skills", "plugins", "hooks", "mode"),
         *("usage", "sessions", "trust", "login", "logout", "reload", "theme", "version", "commands", "expand"),
+        "add-dir",
     )
 )
 _KEYS: Final = ("description", "argument_hint", "arguments", "allowed_tools", "model")

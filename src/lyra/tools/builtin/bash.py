@@ -42,14 +42,20 @@ _EXEC: Final = frozenset({"process.exec", "process.*", "*"})
 
 
 def bash_tools(
-    workspace: Workspace, *, sandbox: Sandbox | None = None, readable: Sequence[str] = (), most: Grant | None = None
+    workspace: Workspace,
+    *,
+    sandbox: Sandbox | None = None,
+    readable: Sequence[str] = (),
+    programs: Sequence[str] = (),
+    most: Grant | None = None,
 ) -> list[Tool]:
     """Bash and its jobs; `readable` are folders outside the workspace that commands may read, besides the system's.
-    `most` narrows what commands may do, beyond the Grant of the process."""
+    `programs` are such folders that need no right, as those of the system, unless the Grant denies them. `most`
+    narrows what commands may do, beyond the Grant of the process."""
     for root in workspace.roots:
         clean_up(root)
     jobs = Jobs()
-    family = _Bash(workspace, sandbox, tuple(readable), jobs, most)
+    family = _Bash(workspace, sandbox, tuple(readable), jobs, most, tuple(programs))
     bash = tool(
         family.bash,
         name="Bash",
@@ -125,7 +131,7 @@ _GIT: Final = {
 
 
 class _Bash:
-    __slots__ = ("_jobs", "_most", "_readable", "_sandbox", "_workspace")
+    __slots__ = ("_jobs", "_most", "_programs", "_readable", "_sandbox", "_workspace")
 
     def __init__(
         self,
@@ -134,8 +140,10 @@ class _Bash:
         readable: tuple[str, ...],
         jobs: Jobs,
         most: Grant | None = None,
+        programs: tuple[str, ...] = (),
     ) -> None:
         self._most = most
+        self._programs = programs
         self._workspace = workspace
         self._sandbox = sandbox
         self._readable = readable
@@ -197,6 +205,7 @@ class _Bash:
 
     def _profile(self, seconds_max: float) -> Profile:
         from lyra.sandbox import Limits, Profile
+        from lyra.sandbox.developer_tools import find_variables
 
         grant = rights.get()
         if grant is None:
@@ -204,13 +213,16 @@ class _Bash:
             grant = Grant(allow=[f"fs.read:{root}/**", f"fs.write:{root}/**"])
         if self._most is not None:
             grant = grant.narrow(self._most)
+        undenied = Grant(["*"], grant.deny)
+        readable = [folder for folder in self._readable if grant.allows(Capability("fs.read", f"{folder}/**"))]
+        readable += [folder for folder in self._programs if undenied.allows(Capability("fs.read", f"{folder}/**"))]
         try:
             profile = Profile.of(
                 grant,
                 self._workspace.root,
-                readable=[folder for folder in self._readable if grant.allows(Capability("fs.read", f"{folder}/**"))],
+                readable=readable,
                 limits=Limits(wall_s=seconds_max, output_kept_bytes=OUTPUT_CHARS_MAX),
-                env=_GIT,
+                env={**find_variables(), **_GIT} if self._programs else _GIT,
             )
         except ConfigError as error:
             raise ToolError(error.message, hint=error.hint, reason="permission_denied") from None
