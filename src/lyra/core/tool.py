@@ -36,8 +36,8 @@ rights: Final[ContextVar[Grant | None]] = ContextVar("lyra_rights", default=None
 admitted: Final[ContextVar[str | None]] = ContextVar("lyra_admitted", default=None)
 # A file outside the folders of its tool that a person has allowed the running call to read.
 opened: Final[ContextVar[str | None]] = ContextVar("lyra_opened", default=None)
-# Whether a person was asked about the running call and has allowed it.
-by_person: Final[ContextVar[bool]] = ContextVar("lyra_by_person", default=False)
+# Whether a person has allowed the running command, knowing that no sandbox holds it.
+unheld: Final[ContextVar[bool]] = ContextVar("lyra_unheld", default=False)
 # Tells which files a search of the running call leaves out, besides those that its workspace hides.
 hides: Final[ContextVar[Callable[[str], bool] | None]] = ContextVar("lyra_hides", default=None)
 # Registers a function that is called when that process or its kernel ends; it may give futures to wait for.

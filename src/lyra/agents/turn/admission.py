@@ -77,7 +77,7 @@ class Admitted(NamedTuple):
     rights: Grant
     is_edited: bool = False  # a person has changed the arguments
     is_own_text: bool = False  # what comes out is of the user's own project
-    by_person: bool = False  # a person was asked about this very call, and has allowed it
+    unheld: bool = False  # a person has allowed the command, knowing that no sandbox holds it
     opened: str | None = None  # the path, where it lies outside the tool's folders
 
 
@@ -110,9 +110,9 @@ async def admit(turn: Turn, tool: Tool, call: ToolCall, hook: HookOutcome | None
         raise _denial(tool, call, row)
     path = case.subject.value if case.subject.kind == "path" else None
     hides_of_case = case.hides if case.subject.kind == "path" else None
-    own, by_person = bool(row.get(OWN_TEXT)), row["source"] == "answer"
+    own, unheld = bool(row.get(OWN_TEXT)), row["source"] == "answer" and case.subject.held is False
     opened = path if case.asks_outside else None
-    return Admitted(call, path, hides_of_case, case.narrow_grant(row), is_edited, own, by_person, opened)
+    return Admitted(call, path, hides_of_case, case.narrow_grant(row), is_edited, own, unheld, opened)
 
 
 async def _apply_edit(turn: Turn, case: Case, row: dict[str, Any]) -> tuple[Case, dict[str, Any]]:

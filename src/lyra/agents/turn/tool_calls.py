@@ -33,7 +33,6 @@ from lyra.core.tool import (
     ToolResult,
     admitted,
     answering,
-    by_person,
     caller,
     ending,
     error_code,
@@ -42,6 +41,7 @@ from lyra.core.tool import (
     opened,
     progress,
     rights,
+    unheld,
 )
 from lyra.core.trace_context import OpenSpan, TraceSpan
 from lyra.errors import BudgetExceeded, CapabilityDenied, Denied, Divergence, LyraError, StoreError, ToolError
@@ -252,8 +252,12 @@ async def _result(
             allowed = await admit(turn, tool, call, hook)
             deciding, call, is_changed = False, allowed.call, is_changed or allowed.is_edited
             is_own_text = allowed.is_own_text
-            asked_person = Held(by_person, allowed.by_person)
-            with Held(admitted, allowed.path), Held(hides, allowed.hides), Held(opened, allowed.opened), asked_person:
+            with (
+                Held(admitted, allowed.path),
+                Held(hides, allowed.hides),
+                Held(opened, allowed.opened),
+                Held(unheld, allowed.unheld),
+            ):
                 output = await _output(turn, tool, call, allowed.rights)
         if is_changed:
             output = _with_changes(call, output)

@@ -1,4 +1,4 @@
-"""Bash: a command line in the sandbox, and nowhere else.
+"""Bash: a command line in the sandbox; where no sandbox works, only what a person has allowed knowing that.
 
 The command finds what `lyra.sandbox` shows it: the workspace, writable where the Grant says so, with protected paths
 shut; an environment of a few names; no network but for hosts that `net.http` rules of the Grant name, through a proxy.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -21,8 +22,8 @@ import msgspec
 from lyra.core.clock import SystemClock
 from lyra.core.limits import CAPABILITY_LENGTH_MAX
 from lyra.core.rights.capability import Capability, Grant
-from lyra.core.tool import Holding, Tool, caller, ending, job_log, progress, rights
-from lyra.errors import CapabilityDenied, ConfigError, ToolError
+from lyra.core.tool import Holding, Tool, caller, ending, job_log, progress, rights, unheld
+from lyra.errors import CapabilityDenied, ConfigError, SandboxUnavailable, ToolError
 from lyra.sandbox.protection.forbidden_names import clean_up
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.function import tool
@@ -38,6 +39,7 @@ OUTPUT_CHARS_MAX: Final = 30_000  # shown; the rest of a longer output is in a f
 _GLOBS: Final = frozenset("*?")
 _JOB_S_MAX: Final = 24 * 3600.0  # of a job in the background
 _NETWORK: Final = frozenset({"net.http", "net.*"})
+_UNHELD: Final = "no sandbox works here, so the command had all your rights"
 _EXEC: Final = frozenset({"process.exec", "process.*", "*"})
 
 
@@ -131,7 +133,7 @@ _GIT: Final = {
 
 
 class _Bash:
-    __slots__ = ("_jobs", "_most", "_programs", "_readable", "_sandbox", "_workspace")
+    __slots__ = ("_has_own_sandbox", "_jobs", "_most", "_programs", "_readable", "_sandbox", "_workspace")
 
     def __init__(
         self,
@@ -146,6 +148,7 @@ class _Bash:
         self._programs = programs
         self._workspace = workspace
         self._sandbox = sandbox
+        self._has_own_sandbox = sandbox is not None
         self._readable = readable
         self._jobs = jobs
 
@@ -159,7 +162,7 @@ class _Bash:
             grant = grant.narrow(self._most)
         folders = _find_folders_of(self._workspace.root, command) if "git" in command else []
         is_plain = folders is not None and find_program_setting(folders) is None
-        works = self._sandbox is not None or may_work()
+        works = self._has_own_sandbox or may_work()
         return Holding(works, _has_network(grant), reads=works and is_plain and read_line(command).reads_only)
 
     async def bash(
@@ -186,15 +189,30 @@ class _Bash:
         grant = rights.get()
         if grant is not None:
             _check_denied(grant, command)
-        sandbox, argv = self._box(), ["/bin/bash", "-c", command]
-        spill = self._workspace.spill.folder()
+        argv = ["/bin/bash", "-c", command]
         if run_in_background:
             self._jobs.check()
             number, copy = self._jobs.reserve()
-            job = await sandbox.start(argv, self._profile(_JOB_S_MAX), spill_folder=spill, copy=copy)
+            job = await self._start(argv, self._profile(_JOB_S_MAX), copy=copy)
             return self._jobs.add(number, job, command)
-        job = await sandbox.start(argv, self._profile(BASH_S_MAX), timeout_s=timeout, spill_folder=spill)
+        job = await self._start(argv, self._profile(BASH_S_MAX), timeout_s=timeout)
         return render_result(await wait_reporting(job))
+
+    async def _start(
+        self, argv: list[str], profile: Profile, *, timeout_s: float | None = None, copy: str | None = None
+    ) -> Job:
+        """Start a command in the sandbox; where none works, as the user would, if a person has allowed exactly that."""
+        sandbox, spill = self._box(), self._workspace.spill.folder()
+        try:
+            return await sandbox.start(argv, profile, timeout_s=timeout_s, spill_folder=spill, copy=copy)
+        except SandboxUnavailable:
+            if not unheld.get() or await _works(sandbox):
+                raise
+        from lyra.sandbox.job import Job, LaunchPlan
+
+        plan = LaunchPlan(argv, _users_environment(profile), profile.start, "none", holes=(_UNHELD,), copy=copy)
+        limit_s = profile.limits.wall_s if timeout_s is None else timeout_s
+        return Job(plan, profile.limits, stdin=None, timeout_s=limit_s, apart=False, spill=spill)
 
     def _box(self) -> Sandbox:
         if self._sandbox is None:
@@ -229,6 +247,21 @@ class _Bash:
         extra_roots = [root for root in self._workspace.roots[1:] if _may_work_in(grant, root)]
         profile = replace(profile, writable_also=(*profile.writable_also, *extra_roots))
         return profile if _has_network(grant) else replace(profile, egress=None)
+
+
+def _users_environment(profile: Profile) -> dict[str, str]:
+    """Return the variables of a command that no sandbox holds: a few of the user's, and no key."""
+    env = profile.environment(home=os.path.expanduser("~"), temporary=tempfile.gettempdir())
+    env.pop("LYRA_SANDBOX", None)
+    return {**env, "PATH": os.environ.get("PATH", os.defpath)}
+
+
+async def _works(sandbox: Sandbox) -> bool:
+    try:
+        await sandbox.tier()
+    except SandboxUnavailable:
+        return False
+    return True
 
 
 def _has_network(grant: Grant) -> bool:
