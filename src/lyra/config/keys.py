@@ -285,12 +285,39 @@ _TABLE: Final = (
         optional=True,
     ),
     SettingKey(
+        "sage.keys",
+        type="word",
+        default="emacs",
+        sentence="The keys that edit the prompt of Sage in a terminal: `emacs`, as in most shells, or `vi`.",
+        words=("emacs", "vi"),
+    ),
+    SettingKey(
+        "sage.notify",
+        type="word",
+        default="off",
+        sentence=(
+            "What Sage does in a terminal when a turn has ended or a question waits: `off` nothing, `bell` rings, "
+            "`desktop` sends a notification, which many terminals show."
+        ),
+        words=("off", "bell", "desktop"),
+    ),
+    SettingKey(
         "sage.session_budget_usd",
         type="money",
         default=None,
         sentence="What one session of Sage may spend, in dollars, with its sub-agents and over all its runs.",
         optional=True,
         narrows=True,
+    ),
+    SettingKey(
+        "sage.theme",
+        type="word",
+        default="dark",
+        sentence=(
+            "The colours of Sage in a terminal, all of the terminal's own sixteen: for a `dark` or a `light` "
+            "background, with more `contrast`, or with blue and yellow in place of green and red (`colour-blind`)."
+        ),
+        words=("dark", "light", "contrast", "colour-blind"),
     ),
     SettingKey(
         "sage.turn_budget_usd",

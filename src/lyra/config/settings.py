@@ -83,7 +83,10 @@ class RetryConfig(msgspec.Struct, frozen=True, kw_only=True):
 class SageConfig(msgspec.Struct, frozen=True, kw_only=True):
     daily_budget_usd: Money | None
     effort: str | None
+    keys: str
+    notify: str
     session_budget_usd: Money | None
+    theme: str
     turn_budget_usd: Money | None
 
 

@@ -17,7 +17,7 @@ NAMES = {
     *("help", "clear", "compact", "init", "config", "checkpoint", "restore", "undo", "cost", "context", "status"),
     "effort",
     *("resume", "fork", "plan", "title", "model", "output", "tools", "mcp", "permissions", "memory", "tasks"),
-    *("diff", "review", "doctor", "export", "exit", "commands", "expand"),
+    *("diff", "review", "doctor", "export", "exit", "commands", "expand", "rewind", "add-dir"),
 }
 
 

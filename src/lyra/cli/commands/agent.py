@@ -138,7 +138,7 @@ def check_resume(resume: str | None, *, continues: bool, store: str = "memory") 
     if resume is not None and continues:
         raise click.UsageError("--continue is the newest session and --resume another one: use one of them")
     if resume == "":
-        raise click.UsageError("--resume takes the id of a session; see sage sessions list")
+        raise click.UsageError("--resume takes the id of a session here; see sage sessions list")
     if (resume is not None or continues) and store != "memory":
         raise click.UsageError("--store names a store of one run; a session has a store of its own")
     return "" if continues else resume

@@ -54,7 +54,19 @@ BUILT_IN_COMMANDS: Final = frozenset(
             "tasks",
         ),
         *("diff", "review", "doctor", "export", "exit", "quit", "agents", "skills", "plugins", "hooks", "mode"),
-        *("usage", "sessions", "trust", "login", "logout", "reload", "theme", "version", "commands", "expand"),
+        *(
+            "usage",
+            "sessions",
+            "trust",
+            "login",
+            "logout",
+            "reload",
+            "theme",
+            "version",
+            "commands",
+            "expand",
+            "rewind",
+        ),
         "add-dir",
     )
 )
