@@ -179,6 +179,7 @@ class Tool(msgspec.Struct, frozen=True):
     is the program's own text; where permissions apply, the output of a tool that is not trusted taints the session.
     `builtin`: it is one of Lyra's own tools, whose calls permission rules can parse; a user's tool of that name is not.
     `confined`: the program that runs it has no network and no folder to write in, so nothing can leave by a call.
+    `polling`: it tells how something goes that takes its time, so that the same call with the same result is no loop.
     `holds`: how the sandbox of a tool that runs commands would hold one with these rights.
     """
 
@@ -200,6 +201,7 @@ class Tool(msgspec.Struct, frozen=True):
     trusted: bool = False
     builtin: bool = False  # set by `mark_builtin`
     confined: bool = False
+    polling: bool = False
     holds: Callable[[Grant, str], Holding] | None = None
 
     def __post_init__(self) -> None:
@@ -277,12 +279,14 @@ class FunctionTool(Tool, Generic[Parameters, Result_co], frozen=True):
 
 class ToolCall(msgspec.Struct, frozen=True):
     """A model asks for a tool to be run; `id` ties the result to it. `masked`: its arguments had a key in them that the
-    process knows. The key is masked in what is kept and shown, and the call is not run."""
+    process knows. The key is masked in what is kept and shown, and the call is not run. `problem`: why its arguments
+    could not be read, in words for the model; it has none then, and is not run either."""
 
     id: str
     name: str
     arguments: dict[str, Any] = {}
     masked: bool = False
+    problem: str = ""
 
     def __post_init__(self) -> None:
         short_text(self.id, "a tool call's id", most=NAME_LENGTH_MAX)
@@ -297,6 +301,8 @@ class ToolCall(msgspec.Struct, frozen=True):
 
     def to_data(self) -> dict[str, Any]:
         data = {"id": self.id, "name": self.name, "arguments": dict(self.arguments)}
+        if self.problem:
+            data["problem"] = self.problem
         return {**data, "masked": True} if self.masked else data
 
     @classmethod

@@ -20,7 +20,7 @@ from lyra.agents.session.events import AnswerDone, AnswerFailed, Restart, Text
 from lyra.agents.session.model_call import AgentState
 from lyra.agents.session.open_questions import scopes
 from lyra.agents.session.records import turn_record
-from lyra.agents.session.replies import MarkedReply, Pending, Reply
+from lyra.agents.session.replies import GO_ON, MarkedReply, Pending, Reply, last_answer
 from lyra.agents.session.session import CHECKPOINT_EVERY, COMPACTED, REVISE, TURN
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.session.toolset import client_tools
@@ -28,7 +28,14 @@ from lyra.agents.turn.memory import read_remembered
 from lyra.agents.turn.model_call import ask_model, compact
 from lyra.agents.turn.model_effect import cut_by_budget
 from lyra.agents.turn.tool_calls import run_tools
-from lyra.agents.turn.turn import RepeatGuard, Turn, add_notices
+from lyra.agents.turn.turn import (
+    BAD_CALL,
+    NOTHING_CAME,
+    RepeatGuard,
+    Turn,
+    add_notices,
+    add_to_result,
+)
 from lyra.core.message import Message
 from lyra.core.trace_context import parse_traceparent
 from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, Divergence, LyraError
@@ -37,7 +44,7 @@ from lyra.kernel.process.process import GIVEN_UP
 from lyra.kernel.process.replay import replay_milestone, skip_replay, write_milestone
 from lyra.kernel.programs.context import Context
 from lyra.kernel.programs.journaled_call import read
-from lyra.models.stream import CUT_BY_BUDGET, CUT_BY_PROVIDER, cut
+from lyra.models.stream import BROKEN_CALL, CUT_BY_BUDGET, CUT_BY_PROVIDER, cut
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
@@ -51,8 +58,8 @@ __all__ = ["COMPACT", "ORDERS", "REVISE", "STATUSES", "TurnEnded", "once", "serv
 STATUSES: Final[dict[str, str]] = {
     "success": "an answer",
     "max_iterations": "the model went on calling tools until its turns were used up",
-    "repetition": "the model asked for the same tool calls again and again",
-    "repeated_text": "the model said the same again and again beside its tool calls",
+    "repetition": "the model made the same tool calls with the same results again and again, also after it was told",
+    "repeated_text": "the model said the same again and again beside its tool calls, also after it was told",
     "empty": "the model said nothing, several times",
     "max_tokens": "it was cut off at its longest before there was anything to use",
     "content_filter": "the provider withheld the answer",
@@ -237,7 +244,7 @@ async def once(
         failure = error
         raise
     finally:
-        answer = session.messages[-1].text if failure is None else ""
+        answer = last_answer(session.messages) if failure is None else ""
         process.result_status = turn.status if failure is None and turn.status != "success" else ""
         close_record(turn, answer, failure)
         asker = runtime.sessions.get(process.parent.pid) if process.parent is not None else None
@@ -353,7 +360,7 @@ def deliver(
     sink = pending.sink
     if failure is None:
         if sink is not None:
-            sink.put(AnswerDone(status, session.messages[-1].text))
+            sink.put(AnswerDone(status, last_answer(session.messages)))
         pending.answer(value)
         return
     if isinstance(failure, asyncio.CancelledError):
@@ -401,7 +408,7 @@ def _deliver_again(runtime: AgentRuntime, session: AgentSession, finished: dict[
     if error is not None:
         deliver(pending, session, None, error_from_row(error))
         return
-    answer = session.messages[-1].text if session.messages else ""
+    answer = last_answer(session.messages)
     if pending.sink is not None:
         lengths = finished.get("pieces") or [len(answer)]
         text = "".join(message.text for message in session.messages if message.role == "assistant")
@@ -467,28 +474,27 @@ async def _iterate(turn: Turn) -> Any:
             add_notices(turn)
         completion = await ask_model(turn)
         session.messages.append(completion.message)
-        if completion.stop_reason == "content_filter":
-            raise _make_failure("content_filter", agent)
-        if completion.stop_reason == CUT_BY_BUDGET and not agent.fit_budget:
-            raise _cut(turn, completion.text)
+        _check_usable(turn, completion)
         calls = completion.message.tool_calls
         if calls:
-            status = (repeats := repeats or RepeatGuard()).status_of(calls, completion.message.text)
-            if status:
-                raise _make_failure(status, agent, tool=calls[0].name)
             execution.move(AgentState.EXECUTING_TOOLS)
-            session.messages.append(await run_tools(turn, calls))
+            results = await run_tools(turn, calls)
+            _take_results(turn, repeats := repeats or RepeatGuard(), completion, results)
             _check_not_ended(turn)
             execution.move(AgentState.THINKING)
             continue
+        if _is_continued(turn, completion):
+            continue
         text = completion.message.text
-        if not text or text.isspace():
+        if not text or text.isspace() or completion.stop_reason == BROKEN_CALL:
             _check_uncut(turn, completion)
             empty += 1
             if empty >= _EMPTY_MAX:
                 raise _make_failure("empty", agent)
-            session.messages.append(Message("user", "Please answer."))
+            is_broken = completion.stop_reason == BROKEN_CALL
+            session.messages.append(Message("user", BAD_CALL if is_broken else "Please answer."))
             continue
+        text = last_answer(session.messages)
         turn.status = completion.stop_reason if completion.stop_reason in _CUT else "success"
         try:
             value = agent.output.read(text) if agent.output is not None else _reply(turn, text)
@@ -508,6 +514,47 @@ async def _iterate(turn: Turn) -> Any:
         if not await _goes_on(turn, text, is_last=iteration + 1 == agent.max_iterations):
             return value
     raise _make_failure("max_iterations", agent, iterations=agent.max_iterations)
+
+
+def _check_usable(turn: Turn, completion: Completion) -> None:
+    """Raise for an answer that its provider withheld, or that the budget cut off."""
+    if completion.stop_reason == "content_filter":
+        raise _make_failure("content_filter", turn.agent)
+    if completion.stop_reason == CUT_BY_BUDGET and not turn.agent.fit_budget:
+        raise _cut(turn, completion.text)
+
+
+def _take_results(turn: Turn, repeats: RepeatGuard, completion: Completion, results: Message) -> None:
+    """Add the results to the conversation, with a notice where the model goes round in circles; raises where it was
+    told and goes on."""
+    pairs = []
+    for call, result in zip(completion.message.tool_calls, results.tool_results, strict=True):
+        tool = turn.session.tools.get(call.name)
+        if tool is None or not tool.polling:
+            pairs.append((call, result))
+    status, notice = repeats.check(
+        [call for call, _ in pairs], [result for _, result in pairs], completion.message.text
+    )
+    turn.session.messages.append(add_to_result(results, notice) if notice else results)
+    if status:
+        raise _make_failure(status, turn.agent, tool=pairs[0][0].name)
+
+
+def _is_continued(turn: Turn, completion: Completion) -> bool:
+    """Return whether the model is asked to go on, as its limit cut the answer off: so many times in a turn, and never
+    for an answer with a type, of which half is nothing."""
+    text = completion.message.text.strip()
+    if completion.stop_reason != CUT_BY_PROVIDER or turn.continued >= turn.agent.continuations:
+        return False
+    if text and turn.agent.output is not None:
+        return False
+    turn.continued += 1
+    turn.session.messages.append(Message("user", GO_ON if text else NOTHING_CAME))
+    kernel = turn.runtime.kernel
+    if kernel.agents_heard and turn.process.replay is None:
+        facts = {"agent": turn.agent.name, "times": turn.continued, "most": turn.agent.continuations}
+        kernel.publish(turn.process.pid, "answer.continued", facts)
+    return True
 
 
 def _check_not_ended(turn: Turn) -> None:
