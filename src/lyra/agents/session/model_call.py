@@ -43,9 +43,7 @@ class ModelCall:
     effect = ""  # the name of its effect
     estimated = False
     price: Price | None = None
-    model = ""
     limit: RateLimit | None = None  # of the model, shared by all agents
-    provider: LLMProvider | None = None
     span_id = ""  # of its record, where a listener hears it
     attempts = 0  # 0 after the call: its answer came from the journal
     began_s = 0.0  # when the first try began
@@ -69,6 +67,7 @@ class ModelCall:
         request: Request,
         digest: bytes,
         conversation: ConversationTokens,
+        resolved: tuple[LLMProvider, str, str],
         *,
         scopes: tuple[Budget, ...],
         sink: Sink | None,
@@ -80,24 +79,26 @@ class ModelCall:
         self.runtime = runtime
         self.pid = pid  # of the process that asks
         self.request = request
-        self.tokens_wanted = request.max_tokens or 0  # the longest answer where no budget shortens it
-        self.tokens_least = min(tokens_least, self.tokens_wanted)  # for a shorter answer the model is not asked
+        wanted = self.tokens_wanted = request.max_tokens or 0  # the longest answer where no budget shortens it
+        # For a shorter answer the model is not asked.
+        self.tokens_least = tokens_least if tokens_least < wanted else wanted
         self.digest = digest
         self.conversation = conversation
         self.scopes = scopes
         self.sink = sink
         self.timeouts = timeouts
         self.counts_tokens = counts_tokens  # a rate limit counts tokens a minute
+        self.provider, _, self.model = resolved
+        if runtime.settings.limits:
+            self._find_limit()
 
     def to_data(self) -> bytes:
         """Return the bytes that the journal's hash of the call is made of."""
         return self.digest
 
-    def aim(self, resolved: tuple[LLMProvider, str, str]) -> None:
-        """Direct the call to a model as `AgentModels.find` gives it: the agent's own, or the next fallback.
-
-        The cost of tries at the model before is settled.
-        """
+    def turn_to(self, resolved: tuple[LLMProvider, str, str]) -> None:
+        """Turn to the next fallback, as `AgentModels.find` gives it. The cost of tries at the model before is
+        settled."""
         if self.lost.items:
             self.close()
             self.lost = self.uncovered = NOTHING
@@ -108,12 +109,13 @@ class ModelCall:
             self.request = msgspec.structs.replace(self.request, model=name)
         self.attempts = 0
         self.price = None
-        self.limit = None
-        limits = self.runtime.settings.limits
-        if limits:
-            self.limit = limits.get(self.model)
-            if self.limit is not None and self.limit.tokens_per_minute is not None:
-                self.counts_tokens = True
+        self._find_limit()
+
+    def _find_limit(self) -> None:
+        """Find the rate limit of the model, which all agents share."""
+        limit = self.limit = self.runtime.settings.limits.get(self.model)
+        if limit is not None and limit.tokens_per_minute is not None:
+            self.counts_tokens = True
 
     def complete_usage(self, usage: TokenUsage, answer: Message) -> TokenUsage:
         """Return the provider's count; what it is silent about is Lyra's own count, marked as estimated.
@@ -205,7 +207,6 @@ class ModelCall:
 
     def find_price(self) -> Price | None:
         """Return the price of its model."""
-        assert self.provider is not None
         return self.runtime.models.price(self.provider, self.request.model, self.model)
 
     def _usage_of(self, counted: TokenUsage) -> Usage:

@@ -40,8 +40,9 @@ def call_record(
 ) -> ModelCalled:
     """Return the record of a model call that is over."""
     usage = completion.usage if completion is not None and not call.lost.items else call.all_tokens(completion)
+    tokens_in = usage.total_input
     micro_usd = call.all_micro_usd
-    if micro_usd is None and isinstance(error, LyraError) and not usage.total_input and not usage.output_tokens:
+    if micro_usd is None and isinstance(error, LyraError) and not tokens_in and not usage.output_tokens:
         micro_usd = 0  # a request that failed before any answer is not charged, whatever the price
     if not session.turn_span:
         begin_turn(kernel, session)
@@ -52,7 +53,7 @@ def call_record(
         span_id=call.span_id or new_span(kernel),
         agent=session.agent.name,
         model=call.model,
-        input_tokens=usage.total_input,
+        input_tokens=tokens_in,
         output_tokens=usage.output_tokens,
         cost_usd=None if micro_usd is None else micro_usd / 1_000_000,
         latency_ms=_ms(kernel.clock.monotonic() - call.began_s),
@@ -62,8 +63,8 @@ def call_record(
         estimated=usage.estimated,
         cache_read_tokens=usage.cache_read_tokens,
         cache_write_tokens=usage.cache_write_tokens,
-        total_input_tokens=usage.total_input if is_cached else 0,
-        guessed_tokens=int(guess["input_tokens"]),
+        total_input_tokens=tokens_in if is_cached else 0,
+        guessed_tokens=guess["input_tokens"] if guess.items else 0,
         guessed_usd=int(guess.usd) / 1_000_000 if guess.items else None,
         sampled=session.sampled,
     )

@@ -277,11 +277,11 @@ class AgentRuntime:
         error: BaseException | None = None,
     ) -> None:
         """Publish the record of a model call that is over, if a listener wants it."""
-        kernel = self.kernel
-        if kernel.agents_heard and call.attempts and kernel.listeners.hears("model.called"):
-            record = call_record(kernel, session, call, completion, error)
+        core = process.core
+        if call.attempts and core.agents_heard and core.listeners.hears("model.called"):
+            record = call_record(self.kernel, session, call, completion, error)
             tell_model_call(self, record.span_id, call, completion)
-            kernel.publish(process.pid, "model.called", record.to_data())
+            core.publish(process.pid, "model.called", record.to_data())
 
     # ------------------------------------------------------------------ tools that block
 

@@ -25,13 +25,13 @@ from lyra.agents.session.session import CHECKPOINT_EVERY, COMPACTED, REVISE, TUR
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.session.toolset import client_tools
 from lyra.agents.turn.memory import read_remembered
-from lyra.agents.turn.model_call import ask_model, compact
+from lyra.agents.turn.model_call import CHECK_TOKENS, ask_model, compact, fit
 from lyra.agents.turn.model_effect import cut_by_budget
 from lyra.agents.turn.tool_calls import run_tools
 from lyra.agents.turn.turn import RepeatGuard, Turn, add_notices
 from lyra.core.message import Message
 from lyra.core.trace_context import parse_traceparent
-from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, Divergence, LyraError
+from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, Divergence, LyraError, ModelError
 from lyra.kernel.journal.rows import error_from_row, error_to_row, text_of
 from lyra.kernel.process.process import GIVEN_UP
 from lyra.kernel.process.replay import replay_milestone, skip_replay, write_milestone
@@ -41,6 +41,7 @@ from lyra.models.stream import CUT_BY_BUDGET, CUT_BY_PROVIDER, cut
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
+    from lyra.agents.session.model_call import AgentExecution
     from lyra.agents.session.replies import Sink
     from lyra.agents.session.session import AgentSession
     from lyra.agents.session.shared import AgentRuntime
@@ -141,7 +142,11 @@ async def _serve(ctx: Context, runtime: AgentRuntime, session: AgentSession, tur
             session.put_next_turn_under(parse_traceparent(str(message["trace"])), own_span)
         turn = Turn(ctx, runtime, session, pending)
         failure: BaseException | None = None
-        if request_id and _is_abandoned(turn, withdrawn=is_withdrawn):
+        # Whether the caller left before the agent came to its message; the journal keeps that for a replay.
+        is_abandoned = pending is not None and pending.abandoned
+        if request_id and session.durable:
+            is_abandoned = bool(read(process, "given_up", is_withdrawn or is_abandoned))
+        if request_id and is_abandoned:
             runtime.questions.take(request_id)
             if turn_ended is not None:
                 turn.status = "withdrawn"
@@ -253,9 +258,11 @@ async def once(
 
 def parse_message(message: Any) -> tuple[str, Any]:
     """(id of the request, content) of a message. A plain message has no caller; a signal of the kernel no content."""
-    if isinstance(message, dict) and isinstance(message.get("lyra.ask"), str) and "content" in message:
-        return message["lyra.ask"], message["content"]
-    if isinstance(message, msgspec.Struct):
+    if isinstance(message, dict):
+        request_id = message.get("lyra.ask")
+        if isinstance(request_id, str) and "content" in message:
+            return request_id, message["content"]
+    elif isinstance(message, msgspec.Struct):
         return "", None
     return "", message
 
@@ -264,15 +271,6 @@ def limit_of(message: Any) -> tuple[str, ...] | None:
     """Return the rules outside of which no tool may be used for a message; None where it has no limit."""
     rules = message.get("only") if isinstance(message, dict) and "lyra.ask" in message else None
     return None if rules is None else tuple(map(str, rules))
-
-
-def _is_abandoned(turn: Turn, *, withdrawn: bool) -> bool:
-    """Return whether the caller left before the agent came to its message; the journal keeps that for a replay.
-    `withdrawn`: it left in the life of an earlier kernel."""
-    pending = turn.pending
-    if not turn.session.durable:
-        return pending is not None and pending.abandoned
-    return bool(read(turn.process, "given_up", withdrawn or (pending is not None and pending.abandoned)))
 
 
 async def _answer(
@@ -284,7 +282,7 @@ async def _answer(
     """Run a turn and deliver how it ended to the caller; gives why there is no answer, None if there is one. The
     `message` may limit the tools, or bring some along."""
     runtime, session, process, asked = turn.runtime, turn.session, turn.process, turn.pending
-    mark, digest, budget = len(session.messages), session.digest, process.budget
+    mark, digest, budget = len(session.messages), session.digest if session.durable else b"", process.budget
     early_call = asked.early_call if asked is not None else None
     session.turn = None if asked is None else (mark, asked)
     if early_call is not None:
@@ -432,15 +430,17 @@ async def _run(turn: Turn, content: Any, only: tuple[str, ...] | None = None) ->
     agent, session = turn.agent, turn.session
     if only is not None:
         session.limit(only)
+    execution = session.execution
+    assert execution is not None
     session.metrics.turns += 1
-    session.metrics.last_active_at = turn.runtime.kernel.clock.now()
+    session.metrics.last_active_at = execution.started_at
     message = message_of(content)
     if (session.hooks is not None or turn.process.replay is not None) and turn.has_hooks:
         message = await _apply_message_hooks(turn, message)
     session.messages.append(message)
     if agent.system != "" or agent.memory is not None:
         turn.system = await system_prompt(turn)
-    return await _iterate(turn)
+    return await _iterate(turn, execution)
 
 
 async def _apply_message_hooks(turn: Turn, message: Message) -> Message:
@@ -453,11 +453,9 @@ async def _apply_message_hooks(turn: Turn, message: Message) -> Message:
     return message
 
 
-async def _iterate(turn: Turn) -> Any:
+async def _iterate(turn: Turn, execution: AgentExecution) -> Any:
     """Ask the model and run its tools until it answers."""
     agent, session, process = turn.agent, turn.session, turn.process
-    execution = session.execution
-    assert execution is not None
     execution.move(AgentState.THINKING)
     empty, misfits, repeats = 0, 0, None
     for iteration in range(agent.max_iterations):
@@ -465,15 +463,23 @@ async def _iterate(turn: Turn) -> Any:
             session.tools.renew(process)
         if turn.runtime.notices or process.replay is not None:
             add_notices(turn)
-        completion = await ask_model(turn)
-        session.messages.append(completion.message)
+        if agent.context is not None or session.ledger.counted > CHECK_TOKENS:
+            await fit(turn)
+        try:
+            completion = await ask_model(turn)
+        except ModelError as error:
+            if error.kind != "context_overflow" or not await fit(turn, overflow=True):
+                raise
+            completion = await ask_model(turn)
+        answer = completion.message
+        session.messages.append(answer)
         if completion.stop_reason == "content_filter":
             raise _make_failure("content_filter", agent)
         if completion.stop_reason == CUT_BY_BUDGET and not agent.fit_budget:
             raise _cut(turn, completion.text)
-        calls = completion.message.tool_calls
+        calls = answer.tool_calls
         if calls:
-            status = (repeats := repeats or RepeatGuard()).status_of(calls, completion.message.text)
+            status = (repeats := repeats or RepeatGuard()).status_of(calls, answer.text)
             if status:
                 raise _make_failure(status, agent, tool=calls[0].name)
             execution.move(AgentState.EXECUTING_TOOLS)
@@ -481,7 +487,7 @@ async def _iterate(turn: Turn) -> Any:
             _check_not_ended(turn)
             execution.move(AgentState.THINKING)
             continue
-        text = completion.message.text
+        text = answer.content if type(answer.content) is str else answer.text
         if not text or text.isspace():
             _check_uncut(turn, completion)
             empty += 1

@@ -14,14 +14,14 @@ import msgspec
 
 from lyra.agents.declaration.hooks import ContextPolicy
 from lyra.agents.session.model_call import ModelCall
-from lyra.agents.session.records import new_span, turn_span
+from lyra.agents.session.records import begin_turn, new_span
 from lyra.agents.session.session import Ledger, Window
 from lyra.agents.turn.model_effect import cut_of_call, estimate_usage, model_effect
 from lyra.agents.turn.turn import models_here, system_here
 from lyra.core.effect import canonical_hash
 from lyra.core.message import Message
 from lyra.core.policies.retry import RETRYABLE, error_class
-from lyra.core.trace_context import OpenSpan, TraceSpan
+from lyra.core.trace_context import OpenSpan, make_span
 from lyra.errors import ApprovalRefused, BudgetExceeded, ConfigError, EffectFailed, LimitExceeded, LyraError, ModelError
 from lyra.kernel.process.process import Process
 from lyra.kernel.process.replay import next_key
@@ -39,33 +39,24 @@ if TYPE_CHECKING:
 
 
 async def ask_model(turn: Turn) -> Completion:
-    """Return the model's answer to as much of the conversation as the agent's context policy lets through."""
-    session = turn.session
-    if turn.agent.context is not None or session.ledger.counted > CHECK_TOKENS:
-        await fit(turn)
-    try:
-        completion = await _ask_models(turn)
-    except ModelError as error:
-        if error.kind != "context_overflow" or not await fit(turn, overflow=True):
-            raise
-        completion = await _ask_models(turn)
-    ledger, usage = session.ledger, completion.usage
-    ledger.counted, ledger.upto = usage.total_input + usage.output_tokens, len(session.messages) + 1
-    return completion
-
-
-async def _ask_models(turn: Turn) -> Completion:
     """Return the answer of the agent's model or, where that fails, of its next fallback."""
     runtime, session, process = turn.runtime, turn.session, turn.process
     kernel, core = runtime.kernel, process.core
     models = models_here(turn) if core.forks else turn.agent.models
-    first = await resolve_model(turn, models[0])
-    call = _model_call(turn, first[1])
-    pending = turn.pending
-    early_call = call.early_call = pending.early_call if pending is not None else None
+    early_call = None if turn.pending is None else turn.pending.early_call
+    call: ModelCall | None = None
     try:
         for index, model in enumerate(models):
-            call.aim(await resolve_model(turn, model) if index else first)
+            try:
+                resolved = load_model(turn, model)
+            except ConfigError as error:
+                await runtime.lacks(process, error)
+                raise
+            if call is None:
+                call = _model_call(turn, resolved)
+                call.early_call = early_call
+            else:
+                call.turn_to(resolved)
             call.is_last = index + 1 == len(models)
             try:
                 if early_call is not None and not early_call.is_over:
@@ -77,8 +68,9 @@ async def _ask_models(turn: Turn) -> Completion:
                 completion: Completion
                 if core.agents_heard and process.replay is None and core.listeners.hears("model.called"):
                     call.span_id = new_span(kernel)
-                    place = turn_span(kernel, session)
-                    with OpenSpan(TraceSpan(place.trace_id, call.span_id, place.sampled)):
+                    if not session.turn_span:
+                        begin_turn(kernel, session)
+                    with OpenSpan(make_span((session.trace_id, call.span_id, session.sampled))):
                         completion = await core.calls.door.perform(process, next_key(process), effect, (call,), {})
                 else:
                     completion = await core.calls.door.perform(process, next_key(process), effect, (call,), {})
@@ -103,56 +95,56 @@ async def _ask_models(turn: Turn) -> Completion:
                             call.sink.text(piece)
                         call.sink.settle()
                     call.sink.put(call.usage_event(completion))
+                ledger, usage = session.ledger, completion.usage
+                ledger.counted, ledger.upto = usage.total_input + usage.output_tokens, len(session.messages) + 1
                 return completion
     finally:
-        if call.reservations or call.extra:
+        if call is not None and (call.reservations or call.extra):
             call.close()
     raise AssertionError("the last model answers or raises")
 
 
-def _model_call(turn: Turn, model: str) -> ModelCall:
-    """Return the next question of a turn, to the model that its provider calls `model`."""
+def _model_call(turn: Turn, resolved: tuple[LLMProvider, str, str]) -> ModelCall:
+    """Return the next question of a turn, to a model as `AgentModels.find` gives it."""
     agent, session, pending = turn.agent, turn.session, turn.pending
     output, window, toolset = agent.output, session.window, session.tools
     system = system_here(turn) if turn.process.core.forks else turn.system
     request = Request(
-        model=model,
-        messages=session.select_messages() if window.start else tuple(session.messages),
-        system=session.prompt(system) if window.summary else system,
-        tools=agent.toolbox if toolset.is_plain else toolset.list_offered(session.messages),
+        resolved[1],
+        session.select_messages() if window.start else tuple(session.messages),
+        session.prompt(system) if window.summary else system,
+        agent.toolbox if toolset.is_plain else toolset.list_offered(session.messages),
         max_tokens=agent.max_tokens,
         temperature=agent.temperature,
         top_p=agent.top_p,
         output_schema=output.schema if output is not None else None,
         output_name=output.name if output is not None else "answer",
         thinking_tokens=agent.thinking_tokens,
-        **agent.sampling,
     )
+    if agent.sampling:
+        request = msgspec.structs.replace(request, **agent.sampling)
     return ModelCall(
         turn.runtime,
         request,
         request_digest(session, request) if session.durable else b"",
         session.conversation,
+        resolved,
         scopes=() if pending is None else pending.scopes,
         sink=None if pending is None else pending.sink,
         timeouts=agent.timeouts,
-        counts_tokens=agent.rate_limit is not None and agent.counts_tokens,
+        counts_tokens=agent.counts_tokens,
         tokens_least=agent.min_tokens,
         pid=turn.process.known_as,
     )
 
 
-async def resolve_model(turn: Turn, model: str | LLMProvider) -> tuple[LLMProvider, str, str]:
+def load_model(turn: Turn, model: str | LLMProvider) -> tuple[LLMProvider, str, str]:
     """(provider, its name for the model, Lyra's name for it) of one of the agent's models."""
-    try:
-        priced = turn.process.budget.limits_money
-        if turn.pending is not None:
-            for scope in turn.pending.scopes:
-                priced = priced or scope.limits_money
-        return turn.runtime.models.load(model, priced=priced)
-    except ConfigError as error:
-        await turn.runtime.lacks(turn.process, error)
-        raise
+    priced = turn.process.budget.limits_money
+    if turn.pending is not None:
+        for scope in turn.pending.scopes:
+            priced = priced or scope.limits_money
+    return turn.runtime.models.load(model, priced=priced)
 
 
 def request_digest(session: AgentSession, request: Request) -> bytes:
@@ -338,8 +330,9 @@ async def _summary(turn: Turn, policy: ContextPolicy, window: Window, *, focus: 
     model = policy.model if policy.model is not None else agent.model
     room = _limit(turn, policy) or max(session.ledger.estimate_next(session.messages, old), 8_000)
     text = _material(old.summary, leaving, most=max(2_000, room * 2))
+    resolved = runtime.models.find(model)
     request = Request(
-        model=runtime.models.find(model)[1],
+        model=resolved[1],
         messages=(Message("user", text),),
         system=f"{_SUMMARISE}\nKeep above all: {focus}" if focus else _SUMMARISE,
         max_tokens=policy.summary_tokens,
@@ -349,6 +342,7 @@ async def _summary(turn: Turn, policy: ContextPolicy, window: Window, *, focus: 
         request,
         session.digest + canonical_hash("summary", (window.start, window.head), {}) if session.durable else b"",
         ConversationTokens(runtime.models.tokens),
+        resolved,
         scopes=turn.scopes,
         sink=None,
         timeouts=agent.timeouts,
@@ -356,7 +350,6 @@ async def _summary(turn: Turn, policy: ContextPolicy, window: Window, *, focus: 
         tokens_least=agent.min_tokens,
         pid=turn.ctx.pid,
     )
-    call.aim(runtime.models.find(model))
     try:
         completion: Completion = await turn.ctx.do(model_effect(session, model, call), call)
     except (EffectFailed, LimitExceeded) as error:

@@ -448,18 +448,20 @@ class Process:
         except BaseException as failure:  # noqa: BLE001 - a program may raise anything; it must not take the kernel along
             core.fail(self, failure)
         else:
-            self._rest(yielded)
+            if yielded is PARKED and not core.listeners_want_states:  # most steps
+                self.state = "waiting"
+                if self._must_cancel is not None or self.error is not None:
+                    self.wake()
+            else:
+                self._wait_for(yielded)
         finally:
             self.stepping = False
             leave_task(loop, self)  # type: ignore[arg-type]  # a task type of our own
 
-    def _rest(self, yielded: Any) -> None:
+    def _wait_for(self, yielded: Any) -> None:
         """Handle what the coroutine yielded."""
         if yielded is PARKED:
-            if self.core.listeners_want_states:
-                self.move("waiting")
-            else:  # the same move, on the hot path
-                self.state = "waiting"
+            self.move("waiting")
             if self._must_cancel is not None or self.error is not None:
                 self.wake()
         elif yielded is None:
