@@ -99,7 +99,7 @@ class ModelCall:
     def turn_to(self, resolved: tuple[LLMProvider, str, str]) -> None:
         """Turn to the next fallback, as `AgentModels.find` gives it. The cost of tries at the model before is
         settled."""
-        if self.lost.items:
+        if self.lost.packed:
             self.close()
             self.lost = self.uncovered = NOTHING
             self.lost_tokens = TokenUsage()
@@ -181,10 +181,10 @@ class ModelCall:
         for scope in self.scopes:
             if scope.cut_off(guess):
                 self.guess = guess
-        return bool(self.guess.items)
+        return bool(self.guess.packed)
 
     def _add_lost_tokens(self, counted: TokenUsage) -> None:
-        self.lost_tokens = self.lost_tokens + counted if self.lost.items else counted
+        self.lost_tokens = self.lost_tokens + counted if self.lost.packed else counted
 
     def learn(self, counted: TokenUsage) -> None:
         """Correct the token estimates by a provider's count; an early call does so only when its turn comes."""
@@ -197,7 +197,7 @@ class ModelCall:
         """Tokens of the call with all its tries."""
         if completion is None:
             return self.lost_tokens
-        return completion.usage + self.lost_tokens if self.lost.items else completion.usage
+        return completion.usage + self.lost_tokens if self.lost.packed else completion.usage
 
     def usage_event(self, completion: Completion) -> UsageTold:
         """Return what the call took with all its tries, for the reader of the answer."""
@@ -217,7 +217,7 @@ class ModelCall:
     @property
     def all_micro_usd(self) -> int | None:
         """Cost of the call with all its tries; None where that is not known."""
-        if not self.lost.items:
+        if not self.lost.packed:
             return self.micro_usd
         lost = int(self.lost.usd) + self.unsettled_micro_usd
         if self.micro_usd is None:
@@ -227,7 +227,7 @@ class ModelCall:
     def cover(self) -> None:
         """Before another try, reserve the cost of the failed one too: the first reservation is for the new try."""
         uncovered, self.uncovered = self.uncovered, NOTHING
-        if uncovered.items:
+        if uncovered.packed:
             for scope in (self.budget, *self.scopes):
                 if scope is not None:
                     self.extra = (*self.extra, scope.reserve(uncovered))

@@ -39,7 +39,7 @@ def call_record(
     kernel: Kernel, session: AgentSession, call: ModelCall, completion: Completion | None, error: BaseException | None
 ) -> ModelCalled:
     """Return the record of a model call that is over."""
-    usage = completion.usage if completion is not None and not call.lost.items else call.all_tokens(completion)
+    usage = completion.usage if completion is not None and not call.lost.packed else call.all_tokens(completion)
     tokens_in = usage.total_input
     micro_usd = call.all_micro_usd
     if micro_usd is None and isinstance(error, LyraError) and not tokens_in and not usage.output_tokens:
@@ -64,8 +64,8 @@ def call_record(
         cache_read_tokens=usage.cache_read_tokens,
         cache_write_tokens=usage.cache_write_tokens,
         total_input_tokens=tokens_in if is_cached else 0,
-        guessed_tokens=guess["input_tokens"] if guess.items else 0,
-        guessed_usd=int(guess.usd) / 1_000_000 if guess.items else None,
+        guessed_tokens=guess["input_tokens"] if guess.packed else 0,
+        guessed_usd=int(guess.usd) / 1_000_000 if guess.packed else None,
         sampled=session.sampled,
     )
 

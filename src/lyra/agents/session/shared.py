@@ -252,7 +252,7 @@ class AgentRuntime:
         metrics = session.metrics
         if call.attempts > 1:
             metrics.retries += call.attempts - 1
-        if call.lost.items:
+        if call.lost.packed:
             metrics.add(call.lost_tokens, int(call.lost.usd) + call.unsettled_micro_usd)
             metrics.estimated_calls += call.lost_tokens.estimated and completion is None
         if completion is not None:

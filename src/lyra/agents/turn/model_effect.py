@@ -156,7 +156,7 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
     The idempotency key belongs to the call: it is the same for each try, also after a crash.
     """
     runtime, sink, provider = call.runtime, call.sink, call.provider
-    if call.lost.items:
+    if call.lost.packed:
         _cover(call)
     call.attempts += 1
     if call.attempts == 1:
@@ -270,7 +270,7 @@ def _count_failed_try(call: ModelCall, fold: Fold, raised: BaseException) -> Bas
         call.lose(fold.usage, fold.message, is_final=fold.finished)
     else:  # cancelled, or the process's deadline has passed (a model's own time-out is a ModelError)
         call.cut(fold.usage, fold.message)
-    if call.lost.items:
+    if call.lost.packed:
         error.usage = call.lost  # type: ignore[attr-defined]  # the door charges what a failure has cost
     return error
 
@@ -364,7 +364,7 @@ def _settle_cost(call: ModelCall, completion: Completion) -> Usage:
     price = call.price or call.find_price()
     call.micro_usd = price.cost(counted) if price is not None else None
     spent = Usage.from_call(call.micro_usd or 0, counted.total_input, counted.output_tokens)
-    if call.lost.items:
+    if call.lost.packed:
         spent += call.lost
     if call.reservations or call.extra:
         call.settle(spent)

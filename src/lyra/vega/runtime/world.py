@@ -395,7 +395,7 @@ class World:
         """Charge the sessions, which the replay makes again, with what a process that was started in them has spent
         before the restart. The whole run's budget has it already. Gives what it was."""
         usage = self.spent_before.pop(pid, NOTHING)
-        for scope in inside[-1].chain() if inside and usage.items else ():
+        for scope in inside[-1].chain() if inside and usage.packed else ():
             if scope is not self.budget:
                 scope.charge_alone(usage)
         return usage
