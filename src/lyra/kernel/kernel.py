@@ -435,8 +435,10 @@ class Kernel(KernelParts):
         """Stop a process and everything it spawned; a dead one stays dead."""
         if self._kills:
             self.core.raise_if_closed()
-            require_send(self.core.find_process(pid))
-        return self.end(pid, reason)
+            process = self.core.find_process(pid)
+            require_send(process)
+            self.lifetimes.stop_tree(process, sendable_text(reason, "a reason to kill"))
+        return acknowledge(self.core)
 
     def end(self, pid: str | Handle, reason: str = "killed") -> Ack:
         """`kill` for the layers above: what a process has started, it may end without a right to."""

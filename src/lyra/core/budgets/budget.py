@@ -53,6 +53,7 @@ _BELOW_GUARDS: Final = _GUARDS - sum(1 << shift for shift in _SHIFTS)
 _TOKENS_IN, _TOKENS_OUT = _SHIFTS[1:3]
 _CALL: Final = 1 << _SHIFTS[DIMENSIONS.index("llm_calls")]
 _NO_LIMITS: Final = sum(_UNLIMITED << shift for shift in _SHIFTS)
+_TOKENS: Final = (_LANE_MAX << _TOKENS_IN) + (_LANE_MAX << _TOKENS_OUT)
 
 
 def lanes(packed: int) -> list[int]:
@@ -271,26 +272,31 @@ class Budget:
         self.name = short_text(name, "a budget's name", most=NAME_LENGTH_MAX)
         self.on_exceed = one_of(on_exceed, ON_EXCEED, "on_exceed")
         self.seconds = None if seconds is None else real(seconds, "seconds", above=0.0)
+        self._limits = _pack(limits)
+        self._begin(parent)
+
+    def _begin(self, parent: Budget | None) -> None:
+        """Begin with nothing used, below another scope where there is one. Limits and settings are set already."""
         self.due_s: float | None = None  # when its seconds are over; None until the kernel starts to count them
         self.parent = parent
         self.speculative = NOTHING  # usage of early calls that were not needed: paid for, and not charged here
-        if parent is not None:  # a limit cannot be larger than the one above it, which blocks first
-            lowest = parent._lowest()
-            limits = [own if own == _UNLIMITED else min(own, above) for own, above in zip(limits, lowest, strict=True)]
-            if parent.seconds is not None:
-                self.seconds = parent.seconds if self.seconds is None else min(self.seconds, parent.seconds)
-        self._limits = _pack(limits)
+        if parent is not None and parent.limits_anything:  # a limit cannot be larger than the one above it
+            limits = zip(lanes(self._limits), parent._lowest(), strict=True)
+            self._limits = _pack([own if own == _UNLIMITED else min(own, above) for own, above in limits])
+        if parent is not None and parent.seconds is not None:
+            self.seconds = parent.seconds if self.seconds is None else min(self.seconds, parent.seconds)
+        limits = self._limits
         # Whether this scope or one above has a limit on money or tokens, whatever its `on_exceed`.
-        self.limits_money: bool = limits[0] != _UNLIMITED or (parent is not None and parent.limits_money)
-        tokens = limits[1] != _UNLIMITED or limits[2] != _UNLIMITED
+        self.limits_money: bool = limits & _LANE_MAX != _UNLIMITED or (parent is not None and parent.limits_money)
+        tokens = limits & _TOKENS != _NO_LIMITS & _TOKENS
         self.limits_tokens: bool = tokens or (parent is not None and parent.limits_tokens)
-        self.limits_anything: bool = self._limits != _NO_LIMITS or (parent is not None and parent.limits_anything)
+        self.limits_anything: bool = limits != _NO_LIMITS or (parent is not None and parent.limits_anything)
         self._used = 0
         self._taken = 0  # used + reserved
         # The limits that block, with their guards.
-        self._room = (self._limits if self.on_exceed == "block" else _NO_LIMITS) + _GUARDS
+        self._room = (limits if self.on_exceed == "block" else _NO_LIMITS) + _GUARDS
         # This scope and those above, nearest first: all that are asked to reserve.
-        self._chain: tuple[Budget, ...] = (self, *(parent._chain if parent is not None else ()))
+        self._chain: tuple[Budget, ...] = (self,) if parent is None else (self, *parent._chain)
         self._warns: bool = self.on_exceed == "warn" or (parent is not None and parent._warns)
 
     # ------------------------------------------------------------ making one
@@ -314,10 +320,20 @@ class Budget:
     def child(self, value: Any = None, **limits: Any) -> Budget:
         """Return a scope below this one: what it spends counts here too, and its limits are no larger than these."""
         if isinstance(value, Budget):
+            if not limits:
+                return value._copy_below(self)
             value = value._limit_data()
         settings = {**self._settings(value), **limits}
         check_keys(settings, (*DIMENSIONS, "seconds", "on_exceed", "name"), "a budget")
         return Budget(parent=self, **settings)
+
+    def _copy_below(self, parent: Budget) -> Budget:
+        """Return a scope with its limits and settings below another one."""
+        scope = Budget.__new__(Budget)
+        scope.name, scope.on_exceed, scope.seconds = self.name, self.on_exceed, self.seconds
+        scope._limits = self._limits
+        scope._begin(parent)
+        return scope
 
     def within_parent(self) -> Budget:
         """Return a scope by itself with all limits that hold here: its own, and those of the scopes above."""
