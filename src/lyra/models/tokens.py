@@ -272,7 +272,8 @@ class ConversationTokens:
         ):
             self.estimated = self._estimator.estimate(model, request)
             return self.estimated
-        learned = self._estimator.get_learned(model)
+        estimator = self._estimator
+        learned = estimator._models.get(model) or estimator.get_learned(model)
         wordy, dense, images = _measure_messages(messages[upto:], (0, 0, 0))
         rate = learned.rate if learned.rate > WORDY else WORDY
         marks = (len(messages) - upto) * MESSAGE_TOKENS + images * IMAGE_TOKENS + learned.missed + 1

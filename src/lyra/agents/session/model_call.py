@@ -207,7 +207,8 @@ class ModelCall:
 
     def find_price(self) -> Price | None:
         """Return the price of its model."""
-        return self.runtime.models.price(self.provider, self.request.model, self.model)
+        own = self.provider.price(self.request.model)
+        return own if own is not None else self.runtime.models.price(self.provider, self.request.model, self.model)
 
     def _usage_of(self, counted: TokenUsage) -> Usage:
         price = self.price or self.find_price()

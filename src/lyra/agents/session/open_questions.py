@@ -66,7 +66,7 @@ class OpenQuestions:
         request_id: str = "",
         only: Iterable[str] | None = None,
         tools: list[dict[str, Any]] | None = None,
-        reader: Process | None | Literal["here"] = "here",
+        reader: Process | Literal["here"] | None = "here",
     ) -> Pending:
         """Put a question to an agent process; the answer comes to the Pending that is returned.
 
@@ -178,7 +178,7 @@ class OpenQuestions:
         self.doubts.limit(pending)
         return pending
 
-    def _reader(self, reader: Process | None | Literal["here"]) -> str:
+    def _reader(self, reader: Process | Literal["here"] | None) -> str:
         """Return the pid of the process that runs here, which gets the answer; empty outside any."""
         process = acting() if reader == "here" else reader
         return process.pid if process is not None and process.core is self._core else ""

@@ -178,15 +178,16 @@ def is_root(process: Process) -> bool:
     return parent is None
 
 
+_SESSION_KINDS: Final = frozenset({"agent.began", "agent.ended"})
+
+
 def begin_session(kernel: Kernel, session: AgentSession, process: Process) -> None:
     """Put a session under the span that is open around the code that spawned it. The session of a root process gets a
     span of its own; in a durable store its trace has the same id after a restart."""
     outer = session.outer_span = enclosing_span()
     if outer is not None:
         session.trace_id, session.parent_span, session.sampled = outer.trace_id, outer.span_id or None, outer.sampled
-    if not kernel.core.agents_heard or not is_root(process):
-        return
-    if not (kernel.listeners.hears("agent.began") or kernel.listeners.hears("agent.ended")):
+    if _SESSION_KINDS.isdisjoint(kernel.core.agents_heard) or not is_root(process):
         return
     if not session.trace_id:
         own = kernel.journal is not None and f"{kernel.core.store_id}:{process.line}"
@@ -200,7 +201,7 @@ def begin_turn(kernel: Kernel, session: AgentSession) -> None:
     if not session.trace_id:
         session.trace_id = _new_trace(kernel)
     if not session.turn_span:
-        session.turn_span = new_span(kernel) if kernel.journal is None else _lasting_turn(kernel, session)
+        session.turn_span = new_span(kernel) if kernel.core.journal is None else _lasting_turn(kernel, session)
 
 
 def _lasting_turn(kernel: Kernel, session: AgentSession) -> str:

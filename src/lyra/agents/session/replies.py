@@ -236,10 +236,11 @@ class Pending(Generic[Out_co]):
 
     def __await__(self) -> Generator[Any, None, Out_co]:
         if not self._is_answered:
-            self._questions.kernel.core.scheduler.hand_over()
+            self._questions.kernel.scheduler.hand_over()
             if not self._is_answered:
                 return (yield from self._wait())
-        return cast("Out_co", self._answer)
+        answer: Out_co = self._answer
+        return answer
 
     def _wait(self) -> Generator[Any, None, Out_co]:
         future = self._get_future()

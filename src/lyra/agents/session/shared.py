@@ -202,14 +202,14 @@ class AgentRuntime:
             if before is not None:  # it crashed and begins anew; its costs so far still count
                 session.metrics = before.metrics
             self.sessions[guard.pid] = session
-        if core.agents_heard and core.listeners.hears("agent.began"):
+        if "agent.began" in core.agents_heard:
             core.publish(process.pid, "agent.began", session_record(session, root=is_root(process)))
         return session
 
     def end(self, process: Process, session: AgentSession, began_at: float, failure: BaseException | None) -> None:
         """Publish that the process of a session ends, or stands still until its store is opened again."""
         kernel = self.kernel
-        if kernel.listeners.hears("agent.ended"):
+        if "agent.ended" in kernel.core.agents_heard:
             is_paused = kernel.stopping and kernel.journal is not None
             status = "paused" if is_paused else "error" if isinstance(failure, Exception) else "ok"
             latency_ms = int((kernel.clock.now() - began_at) * 1000)
@@ -264,7 +264,7 @@ class AgentRuntime:
                 if not completion.usage.estimated:
                     learn(call.model, call.request, completion.usage)
             metrics.count(completion.usage, call.micro_usd)
-        if self.kernel.core.agents_heard:
+        if "model.called" in process.core.agents_heard:
             self.tell(process, session, call, completion=completion, error=error)
 
     def tell(
@@ -278,7 +278,7 @@ class AgentRuntime:
     ) -> None:
         """Publish the record of a model call that is over, if a listener wants it."""
         core = process.core
-        if call.attempts and core.agents_heard and core.listeners.hears("model.called"):
+        if call.attempts and "model.called" in core.agents_heard:
             record = call_record(self.kernel, session, call, completion, error)
             tell_model_call(self, record.span_id, call, completion)
             core.publish(process.pid, "model.called", record.to_data())

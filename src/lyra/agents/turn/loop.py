@@ -338,7 +338,7 @@ def close_record(turn: Turn, value: Any, failure: BaseException | None) -> None:
     execution = session.execution
     assert execution is not None
     execution.end(kernel.clock.now(), value, failure, status=turn.status)
-    if not kernel.core.agents_heard or kernel.stopping or not kernel.listeners.hears("agent.answered"):
+    if "agent.answered" not in kernel.core.agents_heard or kernel.core.stopping:
         return
     if session.turn_span or not session.replayed:
         kernel.publish(turn.process.pid, "agent.answered", turn_record(kernel, session, execution))

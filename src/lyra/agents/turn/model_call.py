@@ -22,7 +22,7 @@ from lyra.core.effect import canonical_hash
 from lyra.core.message import Message
 from lyra.core.policies.retry import RETRYABLE, error_class
 from lyra.core.trace_context import OpenSpan, make_span
-from lyra.errors import ApprovalRefused, BudgetExceeded, ConfigError, EffectFailed, LimitExceeded, LyraError, ModelError
+from lyra.errors import ApprovalRefused, BudgetExceeded, ConfigError, EffectFailed, LimitExceeded, LyraError
 from lyra.kernel.process.process import Process
 from lyra.kernel.process.replay import next_key
 from lyra.kernel.programs.journaled_call import once
@@ -66,7 +66,7 @@ async def ask_model(turn: Turn) -> Completion:
                     early_call.note_estimate(runtime.models.tokens, call.model)
                 effect = model_effect(session, model, call)
                 completion: Completion
-                if core.agents_heard and process.replay is None and core.listeners.hears("model.called"):
+                if "model.called" in core.agents_heard and process.replay is None:
                     call.span_id = new_span(kernel)
                     if not session.turn_span:
                         begin_turn(kernel, session)
@@ -132,7 +132,7 @@ def _model_call(turn: Turn, resolved: tuple[LLMProvider, str, str]) -> ModelCall
         scopes=() if pending is None else pending.scopes,
         sink=None if pending is None else pending.sink,
         timeouts=agent.timeouts,
-        counts_tokens=agent.counts_tokens,
+        counts_tokens=agent.rate_limit is not None and agent.counts_tokens,
         tokens_least=agent.min_tokens,
         pid=turn.process.known_as,
     )

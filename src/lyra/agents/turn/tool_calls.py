@@ -160,7 +160,7 @@ async def _run(turn: Turn, call: ToolCall) -> ToolResult:
     session, kernel = turn.session, turn.runtime.kernel
     if not kernel.agents_heard or turn.ctx.replaying:
         return await _call(turn, call)
-    if not kernel.listeners.hears("tool.called"):
+    if "tool.called" not in kernel.agents_heard:
         with OpenSpan(turn_span(kernel, session)):
             return await _call(turn, call)
     span_id, began_s = new_span(kernel), kernel.clock.monotonic()

@@ -281,8 +281,8 @@ class Budget:
         self.parent = parent
         self.speculative = NOTHING  # usage of early calls that were not needed: paid for, and not charged here
         if parent is not None and parent.limits_anything:  # a limit cannot be larger than the one above it
-            limits = zip(lanes(self._limits), parent._lowest(), strict=True)
-            self._limits = _pack([own if own == _UNLIMITED else min(own, above) for own, above in limits])
+            pairs = zip(lanes(self._limits), parent._lowest(), strict=True)
+            self._limits = _pack([own if own == _UNLIMITED else min(own, above) for own, above in pairs])
         if parent is not None and parent.seconds is not None:
             self.seconds = parent.seconds if self.seconds is None else min(self.seconds, parent.seconds)
         limits = self._limits

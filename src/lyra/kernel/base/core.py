@@ -137,7 +137,7 @@ class Core(Generic[P]):
         self._not_started()
         self.listening = False
         self.listeners_want_states = False
-        self.agents_heard = False
+        self.agents_heard: frozenset[str] = frozenset()  # the kinds of Events about agents that are heard
         self.listeners = Listeners(self)
         self.publish = self.listeners.publish
         self.store_id = unique_id()  # of the store once it is open; without a store of this kernel alone

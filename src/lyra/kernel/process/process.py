@@ -274,7 +274,7 @@ class Process:
         process: Process | None = self
         while process is not None:
             process.spent += usage
-            process = None if process.is_early else process.parent
+            process = None if type(process.budget) is JoinableBudget and process.is_early else process.parent
 
     def move(self, state: str) -> None:
         """Change state, if the table allows it."""
@@ -448,20 +448,18 @@ class Process:
         except BaseException as failure:  # noqa: BLE001 - a program may raise anything; it must not take the kernel along
             core.fail(self, failure)
         else:
-            if yielded is PARKED and not core.listeners_want_states:  # most steps
-                self.state = "waiting"
-                if self._must_cancel is not None or self.error is not None:
-                    self.wake()
-            else:
-                self._wait_for(yielded)
+            self._rest(yielded)
         finally:
             self.stepping = False
             leave_task(loop, self)  # type: ignore[arg-type]  # a task type of our own
 
-    def _wait_for(self, yielded: Any) -> None:
+    def _rest(self, yielded: Any) -> None:
         """Handle what the coroutine yielded."""
         if yielded is PARKED:
-            self.move("waiting")
+            if self.core.listeners_want_states:
+                self.move("waiting")
+            else:  # the same move, on the hot path
+                self.state = "waiting"
             if self._must_cancel is not None or self.error is not None:
                 self.wake()
         elif yielded is None:

@@ -190,7 +190,7 @@ class Gateway:
             raise
         finally:
             asked.relay.end()
-            if asked.tries and kernel.agents_heard and kernel.listeners.hears("model.called"):
+            if asked.tries and "model.called" in kernel.agents_heard:
                 took_s = kernel.clock.monotonic() - began_s
                 kernel.publish(key.process.pid, "model.called", call_record(kernel, asked, took_s, error).to_data())
 
