@@ -79,6 +79,7 @@ _EDITED: Final = (
     "the agent's settings changed in the middle of an answer; let it finish with the old ones, or take another pid"
 )
 _CUT: Final = (CUT_BY_PROVIDER, CUT_BY_BUDGET)  # stop reasons that an answer says as its status
+_WITHHELD: Final = ("content_filter", CUT_BY_BUDGET)  # stop reasons of an answer that may not be used
 _LIMITS: Final = frozenset({"only", "tools"})  # keys of a message that few have
 _EMPTY_MAX: Final = 3  # answers without text or calls in a row
 
@@ -143,10 +144,8 @@ async def _serve(ctx: Context, runtime: AgentRuntime, session: AgentSession, tur
         turn = Turn(ctx, runtime, session, pending)
         failure: BaseException | None = None
         # Whether the caller left before the agent came to its message; the journal keeps that for a replay.
-        is_abandoned = pending is not None and pending.abandoned
-        if request_id and session.durable:
-            is_abandoned = bool(read(process, "given_up", is_withdrawn or is_abandoned))
-        if request_id and is_abandoned:
+        is_left = is_withdrawn or (pending is not None and pending.abandoned)
+        if request_id and (read(process, "given_up", is_left) if session.durable else is_left):
             runtime.questions.take(request_id)
             if turn_ended is not None:
                 turn.status = "withdrawn"
@@ -468,15 +467,11 @@ async def _iterate(turn: Turn, execution: AgentExecution) -> Any:
         try:
             completion = await ask_model(turn)
         except ModelError as error:
-            if error.kind != "context_overflow" or not await fit(turn, overflow=True):
-                raise
-            completion = await ask_model(turn)
+            completion = await _ask_for_less(turn, error)
         answer = completion.message
         session.messages.append(answer)
-        if completion.stop_reason == "content_filter":
-            raise _make_failure("content_filter", agent)
-        if completion.stop_reason == CUT_BY_BUDGET and not agent.fit_budget:
-            raise _cut(turn, completion.text)
+        if completion.stop_reason in _WITHHELD:
+            _check_allowed(turn, completion)
         calls = answer.tool_calls
         if calls:
             status = (repeats := repeats or RepeatGuard()).status_of(calls, answer.text)
@@ -503,17 +498,36 @@ async def _iterate(turn: Turn, execution: AgentExecution) -> Any:
             misfits += 1
             if misfits > agent.output_retries:
                 raise _make_failure("output_invalid", agent, detail=str(misfit)) from None
-            if turn.sink is not None:
-                turn.sink.put(Restart(text))
-            session.messages.append(
-                Message("user", f"{misfit}. Answer again with JSON that fits the schema, and nothing else.")
-            )
+            _ask_for_json(turn, text, misfit)
             continue
         if session.hooks is None and (process.replay is None or not turn.has_hooks):
             return value
         if not await _goes_on(turn, text, is_last=iteration + 1 == agent.max_iterations):
             return value
     raise _make_failure("max_iterations", agent, iterations=agent.max_iterations)
+
+
+async def _ask_for_less(turn: Turn, error: ModelError) -> Completion:
+    """Return the answer to a shorter part of the conversation, where that was too long for the model."""
+    if error.kind != "context_overflow" or not await fit(turn, overflow=True):
+        raise error
+    return await ask_model(turn)
+
+
+def _check_allowed(turn: Turn, completion: Completion) -> None:
+    """Raise where the provider withheld the answer, or the budget cut it and the agent takes only whole ones."""
+    if completion.stop_reason == "content_filter":
+        raise _make_failure("content_filter", turn.agent)
+    if not turn.agent.fit_budget:
+        raise _cut(turn, completion.text)
+
+
+def _ask_for_json(turn: Turn, text: str, misfit: ValueError) -> None:
+    """Ask the model again, as its answer does not fit the wanted type."""
+    if turn.sink is not None:
+        turn.sink.put(Restart(text))
+    request = f"{misfit}. Answer again with JSON that fits the schema, and nothing else."
+    turn.session.messages.append(Message("user", request))
 
 
 def _check_not_ended(turn: Turn) -> None:

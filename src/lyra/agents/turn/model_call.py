@@ -32,8 +32,11 @@ from lyra.models.stream import CUT_BY_BUDGET
 from lyra.models.tokens import ConversationTokens
 
 if TYPE_CHECKING:
+    from lyra.agents.session.early_call import EarlyCall
+    from lyra.agents.session.replies import Sink
     from lyra.agents.session.session import AgentSession
     from lyra.agents.turn.turn import Turn
+    from lyra.kernel.kernel import Kernel
     from lyra.models.provider import LLMProvider
     from lyra.models.stream import Completion
 
@@ -60,17 +63,11 @@ async def ask_model(turn: Turn) -> Completion:
             call.is_last = index + 1 == len(models)
             try:
                 if early_call is not None and not early_call.is_over:
-                    await early_call.wait_for_room(
-                        (process.budget, *call.scopes), lambda: estimate_usage(process.budget, call)
-                    )
-                    early_call.note_estimate(runtime.models.tokens, call.model)
+                    await _wait_for_room(turn, call, early_call)
                 effect = model_effect(session, model, call)
                 completion: Completion
                 if "model.called" in core.agents_heard and process.replay is None:
-                    call.span_id = new_span(kernel)
-                    if not session.turn_span:
-                        begin_turn(kernel, session)
-                    with OpenSpan(make_span((session.trace_id, call.span_id, session.sampled))):
+                    with _open_span(kernel, session, call):
                         completion = await core.calls.door.perform(process, next_key(process), effect, (call,), {})
                 else:
                     completion = await core.calls.door.perform(process, next_key(process), effect, (call,), {})
@@ -81,20 +78,13 @@ async def ask_model(turn: Turn) -> Completion:
                         early_call.has_failed = True  # calls behind it must not take the room that it did not get
                     raise
             except asyncio.CancelledError as error:
-                if kernel.stopping:  # the journal is closed: what the call has cost can only be told
-                    runtime.tell(process, session, call, error=error)
-                else:
-                    runtime.record(process, session, call, error=error)
+                # Once the journal is closed, what the call has cost can only be told.
+                (runtime.tell if kernel.stopping else runtime.record)(process, session, call, error=error)
                 raise
             else:
                 runtime.record(process, session, call, completion=completion)
                 if call.sink is not None:
-                    if not call.attempts:  # it came from the journal: no try has streamed it
-                        call.sink.begin()
-                        for piece in completion.cut():
-                            call.sink.text(piece)
-                        call.sink.settle()
-                    call.sink.put(call.usage_event(completion))
+                    _finish_stream(call, call.sink, completion)
                 ledger, usage = session.ledger, completion.usage
                 ledger.counted, ledger.upto = usage.total_input + usage.output_tokens, len(session.messages) + 1
                 return completion
@@ -102,6 +92,31 @@ async def ask_model(turn: Turn) -> Completion:
         if call is not None and (call.reservations or call.extra):
             call.close()
     raise AssertionError("the last model answers or raises")
+
+
+def _open_span(kernel: Kernel, session: AgentSession, call: ModelCall) -> OpenSpan:
+    """Return the block in which the span of a call is open."""
+    span_id = call.span_id = new_span(kernel)
+    if not session.turn_span:
+        begin_turn(kernel, session)
+    return OpenSpan(make_span((session.trace_id, span_id, session.sampled)))
+
+
+async def _wait_for_room(turn: Turn, call: ModelCall, early_call: EarlyCall) -> None:
+    """Wait until an early call has room beside the calls before it."""
+    budget = turn.process.budget
+    await early_call.wait_for_room((budget, *call.scopes), lambda: estimate_usage(budget, call))
+    early_call.note_estimate(turn.runtime.models.tokens, call.model)
+
+
+def _finish_stream(call: ModelCall, sink: Sink, completion: Completion) -> None:
+    """Tell the reader of the answer what it took; an answer from the journal, which no try has streamed, is shown."""
+    if not call.attempts:
+        sink.begin()
+        for piece in completion.cut():
+            sink.text(piece)
+        sink.settle()
+    sink.put(call.usage_event(completion))
 
 
 def _model_call(turn: Turn, resolved: tuple[LLMProvider, str, str]) -> ModelCall:

@@ -41,9 +41,9 @@ _INDEX: Final = {name: index for index, name in enumerate(DIMENSIONS)}
 _USD: Final = 0
 _UNLIMITED: Final = 1 << 80  # above every sum of 63-bit amounts, so that "no limit" needs no branch
 
-# Lanes: bits 96·i to 96·i + 95 of a packed integer are the amount of dimension i. The top bit of a lane is a guard: it is
-# added before a subtraction, and is still there afterwards unless the difference is below zero. Sums of lanes may be
-# negative in between (`- reserved + used`), and so may the lanes of a Usage that takes back another.
+# Lanes: bits 96·i to 96·i + 95 of a packed integer are the amount of dimension i. The top bit of a lane is a guard. It
+# is added before a subtraction, and is still there afterwards unless the difference is below zero. Lanes may be below
+# zero in between (`- reserved + used`), and in a Usage that takes back another.
 _LANE: Final = 96
 _SHIFTS: Final = tuple(range(0, _LANE * len(DIMENSIONS), _LANE))
 _LANE_MAX: Final = (1 << _LANE) - 1
