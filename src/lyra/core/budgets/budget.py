@@ -348,10 +348,13 @@ class Budget:
         if not asked:
             return Reservation(self, 0)
         chain = self._chain
-        guards = (asked + _BELOW_GUARDS) & _GUARDS  # of what is asked for: another limit may have been passed
-        for scope in chain:
-            if (scope._room - scope._taken - asked) & guards != guards:
-                raise self._make_error(usage)
+        if self.limits_anything:
+            guards = (asked + _BELOW_GUARDS) & _GUARDS  # of what is asked for: another limit may have been passed
+            for scope in chain:
+                if not scope.limits_anything:  # nor has one above it a limit
+                    break
+                if (scope._room - scope._taken - asked) & guards != guards:
+                    raise self._make_error(usage)
         over = self._excesses(usage, "warn") if self._warns else ()
         for scope in chain:
             scope._taken += asked
@@ -367,6 +370,10 @@ class Budget:
         reservation.open = False
         held = reservation.packed
         spent = held if actual is None else actual.packed
+        if spent == held:
+            for scope in self._chain:
+                scope._used += spent
+            return NOTHING
         more = spent - held
         for scope in self._chain:
             scope._used += spent

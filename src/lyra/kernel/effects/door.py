@@ -505,9 +505,7 @@ class Door:
         overrun = reservation.scope.settle(reservation, usage)
         # A quote sets aside only what is limited: the rest is no overrun.
         budget = process.budget
-        if overrun.packed and (
-            attempt.effect.quote is None or (budget.limits_anything and budget._limits_any(overrun))
-        ):
+        if overrun and (attempt.effect.quote is None or (budget.limits_anything and budget._limits_any(overrun))):
             facts = {"effect": attempt.effect.name, "overrun": overrun.to_data()}
             self._core.publish(process.pid, "budget.overrun", facts)
 
