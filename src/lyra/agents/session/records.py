@@ -8,7 +8,6 @@ counts. Records hold no text of messages, and so no key.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from contextvars import ContextVar
 from hashlib import blake2b
 from types import TracebackType
@@ -18,7 +17,7 @@ from msgspec.structs import fields
 
 from lyra.core.event import ModelCalled
 from lyra.core.secrets.redact import redact_data
-from lyra.core.trace_context import TraceSpan, enclosing_span
+from lyra.core.trace_context import TraceSpan, enclosing_span, make_span
 from lyra.errors import LyraError
 from lyra.models.stream import Completion
 
@@ -160,8 +159,10 @@ class Held:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(ValueError):  # it ends in another context than it was set in
+        try:
             self._variable.reset(self._token)
+        except ValueError:  # it ends in another context than it was set in
+            return
 
 
 def new_span(kernel: Kernel) -> str:
@@ -214,8 +215,9 @@ def _lasting_turn(kernel: Kernel, session: AgentSession) -> str:
 
 def turn_span(kernel: Kernel, session: AgentSession) -> TraceSpan:
     """Return the span of the turn that is under way."""
-    begin_turn(kernel, session)
-    return TraceSpan(session.trace_id, session.turn_span, session.sampled)
+    if not session.turn_span:
+        begin_turn(kernel, session)
+    return make_span((session.trace_id, session.turn_span, session.sampled))
 
 
 # ---------------------------------------------------------------- call details
