@@ -210,10 +210,10 @@ class Fold:
     __slots__ = ("_calls", "_id", "_model", "_parts", "_stop", "_thinking", "_usage", "texts")
 
     def __init__(self) -> None:
-        self._parts: list[dict[str, str]] = []  # finished parts: thoughts, and texts before a later thought
+        self._parts: tuple[dict[str, str], ...] = ()  # finished parts: thoughts, and texts before a later thought
         self.texts: list[str] = []  # pieces of text since the last thought: the same list as long as the fold is fed
-        self._thinking: list[str] = []  # came before the text, where there are both
-        self._calls: list[tuple[int, ToolCall]] = []
+        self._thinking: list[str] | None = None  # came before the text, where there are both
+        self._calls: tuple[tuple[int, ToolCall], ...] = ()
         self._usage = _NOTHING
         self._stop = ""
         self._id = self._model = ""
@@ -231,7 +231,7 @@ class Fold:
             self._id = event.id or self._id  # type: ignore[union-attr]  # told apart by type
             self._model = event.model or self._model  # type: ignore[union-attr]  # told apart by type
         elif isinstance(event, ToolEnd):
-            self._calls.append((event.index, event.call))
+            self._calls += ((event.index, event.call),)
         elif isinstance(event, ThinkingDelta):
             self._add_thought(event)
         elif not isinstance(event, (ToolStart, ToolDelta)):  # those are to show: the fold needs only finished parts
@@ -240,17 +240,19 @@ class Fold:
     def _add_thought(self, event: ThinkingDelta) -> None:
         if self.texts:
             self._end_thought()
-            self._parts.append({"type": "text", "text": "".join(self.texts)})
+            self._parts += ({"type": "text", "text": "".join(self.texts)},)
             self.texts.clear()
+        if self._thinking is None:
+            self._thinking = []
         self._thinking.append(event.text if type(event.text) is str else _check_text(event.text))
         if event.signature:  # a signature ends a block: blocks are sent back as they came, never joined
             self._end_thought(event.signature)
 
     def _end_thought(self, signature: str = "") -> None:
-        if self._thinking:
+        if self._thinking is not None:
             thought = "".join(self._thinking)
-            self._parts.append({"type": "thinking", "thinking": thought, "signature": signature})
-            self._thinking = []
+            self._parts += ({"type": "thinking", "thinking": thought, "signature": signature},)
+            self._thinking = None
 
     @property
     def text(self) -> str:

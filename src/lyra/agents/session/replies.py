@@ -237,15 +237,13 @@ class Pending(Generic[Out_co]):
     def __await__(self) -> Generator[Any, None, Out_co]:
         if not self._is_answered:
             self._questions.kernel.scheduler.hand_over()
-            if not self._is_answered:
-                return (yield from self._wait())
-        answer: Out_co = self._answer
-        return answer
-
-    def _wait(self) -> Generator[Any, None, Out_co]:
+        answer: Out_co
+        if self._is_answered:
+            answer = self._answer
+            return answer
         future = self._get_future()
         try:
-            answer: Out_co = yield from future
+            answer = yield from future
             return answer
         except asyncio.CancelledError:
             if future.cancelled():  # with its caller; an answer that has just come is not given up
