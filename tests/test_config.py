@@ -108,7 +108,6 @@ EFFECTS: dict[str, tuple[str, str, Callable[[Config], Any], Any]] = {
     "log.format": ('"json"', "json", lambda c: c.log.format, "json"),
     "log.level": ('"debug"', "debug", lambda c: c.log.level, "debug"),
     "sage.daily_budget_usd": ('"$2.50"', "2.50", lambda c: c.sage.daily_budget_usd, Money(2_500_000)),
-    "sage.recall": ("true", "true", lambda c: c.sage.recall, True),
     "sage.session_budget_usd": ('"$1.50"', "1.50", lambda c: c.sage.session_budget_usd, Money(1_500_000)),
     "sage.turn_budget_usd": ('"$0.50"', "0.50", lambda c: c.sage.turn_budget_usd, Money(500_000)),
     "server.connections_max": ("7", "7", lambda c: c.server.connections_max, 7),
@@ -169,7 +168,7 @@ def test_the_defaults_are_the_table(place):
         "agent": {"model": None},
         "audit": {"file": None, "level": "basic"},
         "log": {"file": None, "format": "text", "level": "warn"},
-        "sage": {"daily_budget_usd": None, "recall": False, "session_budget_usd": None, "turn_budget_usd": None},
+        "sage": {"daily_budget_usd": None, "session_budget_usd": None, "turn_budget_usd": None},
         "server": {
             "connections_max": 4_000,
             "drain_s": 10.0,
@@ -657,18 +656,23 @@ def test_asking_for_the_origin_of_an_unknown_key(place):
 
 def test_a_flag_is_true_or_false(place):
     """In files as it is, in variables and flags as a word; anything else is a mistake with its line."""
-    assert place.load(LYRA_SAGE_RECALL="false").sage.recall is False
+    assert place.load(LYRA_SERVER_GATEWAY="false").server.gateway is False
     for text in ('"true"', "1", '"on"'):
-        error = place.user(f"[sage]\nrecall = {text}\n").fail()
-        assert "sage.recall is true or false" in error.message
+        error = place.user(f"[server]\ngateway = {text}\n").fail()
+        assert "server.gateway is true or false" in error.message
         assert str(error.place).endswith("lyra.toml:2")
     place.user_file.unlink()
-    assert "true or false" in place.fail(LYRA_SAGE_RECALL="yes").message
+    assert "true or false" in place.fail(LYRA_SERVER_GATEWAY="yes").message
 
 
-def test_a_project_cannot_turn_recall_on_without_trust(place):
-    """What is remembered would be sent to the model; turning it off is tighter and counts."""
-    assert place.repo("[sage]\nrecall = true\n").load(trust=False).sage.recall is False
-    assert place.load(trust=True).sage.recall is True
-    place.user("[sage]\nrecall = true\n")
-    assert place.repo("[sage]\nrecall = false\n").load(trust=False).sage.recall is False
+def test_a_setting_that_is_gone_is_a_note_and_no_mistake(place):
+    """In a file, a variable and a flag, with what came of it; the rest of the file counts."""
+    place.user('[sage]\nrecall = true\n[log]\nlevel = "debug"\n')
+    config = place.load("sage.recall=true", LYRA_SAGE_RECALL="true")
+    assert config.log.level == "debug"
+    assert [note.partition(":")[0].rpartition("/")[2] for note in config.notes] == [
+        "lyra.toml",
+        "LYRA_SAGE_RECALL means nothing any more",
+        "--set sage.recall",
+    ]
+    assert all("AGENTS.md" in note for note in config.notes)

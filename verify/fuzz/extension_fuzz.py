@@ -2,7 +2,7 @@
 
 `markdown(rng)` and `manifest(rng)` are targets of `fuzz`. A file is read as a command, a skill and a sub-agent: it is
 one, or it has mistakes whose lines stand inside the text and whose sentences are fit for a terminal. What was read is
-used: a command is expanded, triggers look at a message.
+used: a command is expanded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lyra.sage.extensions.agent_files import AgentFiles
 from lyra.sage.extensions.custom_commands import CustomCommand, CustomCommands
 from lyra.sage.extensions.extension_files import ExtensionPlace
 from lyra.sage.extensions.plugins.manifest import MANIFEST, read_manifest
-from lyra.sage.extensions.skills.skills import Skill, Skills
+from lyra.sage.extensions.skills.skills import Skills
 
 __all__ = ["manifest", "markdown"]
 
@@ -48,7 +48,7 @@ _BODY: Final = (
 )
 _TOML: Final = (
     *("schema = 1\n", 'id = "p"\n', 'name = "n"\n', 'version = "1"\n', 'description = "d"\n', "[assets]\n"),
-    *("[permissions]\n", 'tools = ["Read"]\n', 'commands = ["../x"]\n', 'hosts = ["*"]\n', 'files = "read"\n'),
+    *("[permissions]\n", 'tools = ["Read"]\n', 'commands = ["../x"]\n'),
     *('skills = ["skills/a"]\n', 'hooks = ["a.toml"]\n', 'dependencies = ["a>=1"]\n', "[[a]]\n", "[a.b]\n", "="),
     *('"', "'''", "\n", "{", "}", "[", "]", "1979-01-01", "\x00", "\u202e", "inf", "a.b.c = 1\n"),
 )
@@ -77,8 +77,6 @@ def markdown(rng: ProcessRandom) -> None:
             assert entry.description.isprintable()
             with contextlib.suppress(LyraError):
                 entry.expand(_pieces(rng, _BODY, 5))
-        elif isinstance(entry, Skill):
-            entry.triggers.fit("a" * 500, ("x.py",))
 
 
 def manifest(rng: ProcessRandom) -> None:

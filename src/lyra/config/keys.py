@@ -237,16 +237,6 @@ _TABLE: Final = (
         narrows=True,
     ),
     SettingKey(
-        "sage.recall",
-        type="flag",
-        default=False,
-        sentence=(
-            "`true` puts what Sage remembers of earlier sessions in a folder into its prompts, as far as it fits the "
-            "message: a few items, keys redacted. `false`: the model has to ask for it."
-        ),
-        tighter="less",
-    ),
-    SettingKey(
         "sage.session_budget_usd",
         type="money",
         default=None,
@@ -380,6 +370,9 @@ _TABLE: Final = (
         ),
     ),
 )
+GONE: Final = {  # settings of earlier versions: a file that still has one is read, and a note says what came of it
+    "sage.recall": "Sage keeps no memory of its own any more; rules and facts stand in AGENTS.md (/memory add TEXT)",
+}
 KEYS: Final[dict[str, SettingKey]] = {key.name: key for key in _TABLE}
 SECTIONS: Final[tuple[str, ...]] = tuple(dict.fromkeys(key.section for key in _TABLE))
 # Sections of the same files that are read elsewhere: by `tools.permissions`, and by `config.hook_settings`.

@@ -75,7 +75,6 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 class SageConfig(msgspec.Struct, frozen=True, kw_only=True):
     daily_budget_usd: Money | None
-    recall: bool
     session_budget_usd: Money | None
     turn_budget_usd: Money | None
 
@@ -197,7 +196,7 @@ class Config:
         merged = Merged(layers)
         tables, refused = merge_tables(layers, loading.env, lenient=lenient)
         config = cls(merged.values, merged.origins, merged.grant, tables)
-        config.files, config.notes = loading.files, merged.notes + tables.notes
+        config.files, config.notes = loading.files, loading.notes + merged.notes + tables.notes
         config.passed_over = merged.passed_over + tables.passed_over
         config._take_hooks(loading)
         config._pass_over([*loading.refused, *refused])

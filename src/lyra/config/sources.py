@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from lyra.config.files import FILE_NAME, MANAGED_FILE, is_own, parse_toml, project_file, read_bytes
-from lyra.config.keys import ELSEWHERE, HOOKS, KEYS, NONE, SECTIONS, hint_for
+from lyra.config.keys import ELSEWHERE, GONE, HOOKS, KEYS, NONE, SECTIONS, hint_for
 from lyra.config.servers import check_name, read_cell
 from lyra.config.tables import TABLES, TableCell, cell_of, groups, hint_for_cell
 from lyra.config.trust import FolderTrust
@@ -61,6 +61,7 @@ class Loading:
         self.mistakes: list[ConfigError] = []
         self.files: list[tuple[Kind, str]] = []
         self.hooks: list[HookSetting] = []  # of the user's file, then of the project's
+        self.notes: list[str] = []  # settings that are gone
         self.refused: list[ConfigError] = []  # mistakes in a project's file without trust
 
     def layers(self, flags: Flags, user_file: str | os.PathLike[str] | None) -> list[SettingsLayer]:
@@ -257,6 +258,8 @@ class Loading:
             place = f"{shown}:{lines.get((section, field), 1)}"
             if name in KEYS:
                 yield name, value, place
+            elif name in GONE:
+                self.notes.append(f"{place}: {name} means nothing any more: {GONE[name]}")
             else:
                 self.mistake(f"there is no setting {name!r}", place, hint=hint_for(name), key=name)
 
@@ -264,12 +267,15 @@ class Loading:
     def env_items(self) -> Iterator[Item]:
         """Yield settings from variables. One named after a section must be known; other LYRA_ variables are ignored."""
         known = {key.variable: name for name, key in KEYS.items()}
+        gone = {f"LYRA_{name}".replace(".", "_").upper(): name for name in GONE}
         prefixes = tuple(f"LYRA_{section}_".upper() for section in SECTIONS)
         for variable, value in sorted(self.env.items()):
             if not variable.startswith(prefixes) or not value:
                 continue
             if variable in known:
                 yield known[variable], value, variable
+            elif variable in gone:
+                self.notes.append(f"{variable} means nothing any more: {GONE[gone[variable]]}")
             else:
                 near = did_you_mean(variable, known)
                 hint = f"did you mean {near}?" if near else f"known: {', '.join(known)}"
@@ -280,7 +286,9 @@ class Loading:
             name, equals, value = flag.partition("=")
             name = name.strip()
             place = f"--set {name}"
-            if not equals:
+            if name in GONE:
+                self.notes.append(f"{place}: {name} means nothing any more: {GONE[name]}")
+            elif not equals:
                 self.mistake("--set wants KEY=VALUE", place, hint="such as --set kernel.store=memory", key=name)
             elif name in KEYS:
                 yield name, value, place

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -154,6 +154,15 @@ _PYTHON: Final[tuple[tuple[type[BaseException], str], ...]] = (
 )
 
 
+class Holding(NamedTuple):
+    """How a sandbox would hold a command line. `works`: there is one. `network`: the command would reach hosts.
+    `is_plain`: no settings of a repository name a program that git would run for it."""
+
+    works: bool
+    network: bool = False
+    is_plain: bool = True
+
+
 class Tool(msgspec.Struct, frozen=True):
     """`schema` is a JSON schema of the arguments (an object); `run` takes them as keywords.
 
@@ -165,6 +174,7 @@ class Tool(msgspec.Struct, frozen=True):
     is the program's own text; where permissions apply, the output of a tool that is not trusted taints the session.
     `builtin`: it is one of Lyra's own tools, whose calls permission rules can parse; a user's tool of that name is not.
     `confined`: the program that runs it has no network and no folder to write in, so nothing can leave by a call.
+    `holds`: how the sandbox of a tool that runs commands would hold one with these rights.
     """
 
     name: str
@@ -185,6 +195,7 @@ class Tool(msgspec.Struct, frozen=True):
     trusted: bool = False
     builtin: bool = False  # set by `mark_builtin`
     confined: bool = False
+    holds: Callable[[Grant, str], Holding] | None = None
 
     def __post_init__(self) -> None:
         put = msgspec.structs.force_setattr

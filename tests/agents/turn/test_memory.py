@@ -9,6 +9,7 @@ import pytest
 
 from lyra import Agent, Kernel, Memory
 from lyra.errors import ConfigError
+from lyra.kernel.shared.memories import MemoryItem
 from tests.agents.support import Recorded, calls, run, says
 from tests.kernel.conftest import Crash
 
@@ -162,6 +163,40 @@ def test_a_system_prompt_that_changes_is_replayed_as_it_was(tmp_path):
     run(first())
     assert run(second()) == "three"
     assert [request.system for request in model.requests] == ["prompt 1", "prompt 2", "prompt 2", "prompt 3"]
+
+
+def test_items_of_another_home():
+    """`Memory(home=…)` keeps its items there, and not in the kernel's store."""
+
+    class Home:
+        def __init__(self):
+            self.kept = []
+
+        def add(self, scope, text, *, kind="fact", pid="", tainted=False):
+            self.kept.append(MemoryItem(len(self.kept) + 1, scope, kind, text, 0.0, tainted=tainted))
+            return self.kept[-1]
+
+        def forget(self, number, *, scope):
+            return False
+
+        def items(self, scope, *, kind=None):
+            return self.kept
+
+        def search(self, scope, question, *, most=8, kind=None):
+            return self.kept[:most]
+
+    home, model = Home(), says("ok")
+
+    async def main():
+        async with Kernel("memory") as kernel:
+            process = await kernel.spawn(Agent("a", model=model, memory=Memory("team", home=home)))
+            process.memory.add("likes tea", kind="preference")
+            await process.send("hello")
+            assert kernel.memories.items("team") == []
+
+    run(main())
+    assert [item.text for item in home.kept] == ["likes tea"]
+    assert "likes tea" in model.requests[0].system
 
 
 def test_a_home_without_the_methods_of_one_is_refused():

@@ -84,17 +84,6 @@ def test_settings_and_tracebacks_before_the_command(sage: Sage, lyra: Any) -> No
     assert lyra("sage", "--trust-folder", "start", "-p", "hi", "--model", "sim/echo").stderr == ""
 
 
-def test_recall_by_a_variable(sage: Sage) -> None:
-    """`LYRA_SAGE_RECALL` puts what is remembered into the prompt."""
-    path = sage.folder.parent / "recall.json"
-    replies = [{"system": "likes tea", "text": "tea"}, {"text": "nothing"}]
-    path.write_text(json.dumps({"replies": replies}))
-    model = f"sim/script:{path}"
-    assert sage("-p", "/memory add preference: likes tea", "--model", model).returncode == 0
-    assert sage("-p", "what do I drink?", "--model", model).stdout == "nothing\n"
-    assert sage("-p", "what do I drink?", "--model", model, LYRA_SAGE_RECALL="true").stdout == "tea\n"
-
-
 @pytest.mark.parametrize(
     "text",
     ['[agent]\nmodel = "sim/echo"\n', '[[hooks.Stop]]\ncommand = "true"\nsandbox = false\n', "[zzz\n", "[a]\nb = 1\n"],

@@ -9,23 +9,24 @@ import pytest
 
 from tests.sage.extensions.plugins.support import COMMAND, make
 
+HOOK = "[[hooks.Stop]]\ncommand = './check.sh {}'\n"
+ASSETS = 'commands = ["commands/ship.md"]\nhooks = ["hooks.toml"]'
+
 
 @pytest.fixture
 def plugin(tmp_path: Path) -> Path:
-    files = {"commands/ship.md": COMMAND}
-    return make(
-        tmp_path / "acme", files, assets='commands = ["commands/ship.md"]', permissions='tools = ["Bash(git tag *)"]'
-    )
+    files = {"commands/ship.md": COMMAND, "hooks.toml": HOOK.format("now")}
+    return make(tmp_path / "acme", files, assets=ASSETS)
 
 
 def test_the_life_of_a_plugin(lyra: Any, plugin: Path) -> None:
     installed = lyra("sage", "plugins", "install", str(plugin))
     assert installed.returncode == 0, installed.stderr
     assert "it counts after sage plugins enable acme" in installed.stderr
-    assert "Bash(git tag *)" in installed.stdout
+    assert "a hook for Stop runs ./check.sh now" in installed.stdout
     assert "acme  disabled  1.0  Some words" in lyra("sage", "plugins", "list").stdout
     enabled = lyra("sage", "plugins", "enable", "acme", "--yes")
-    assert "Bash(git tag *)" in enabled.stdout
+    assert "a hook for Stop runs ./check.sh now" in enabled.stdout
     assert "enabled acme 1.0" in enabled.stderr
     shown = lyra("sage", "plugins", "show", "acme")
     assert "commands: commands/ship.md" in shown.stdout
@@ -41,7 +42,7 @@ def test_as_json(lyra: Any, plugin: Path) -> None:
     lyra("sage", "plugins", "install", str(plugin))
     (entry,) = lyra.json("sage", "plugins", "list")
     assert (entry["id"], entry["enabled"], entry["problem"]) == ("acme", False, "")
-    assert entry["permissions"]["tools"] == ["Bash(git tag *)"]
+    assert (entry["asks"], entry["passed_over"]) == (["a hook for Stop runs ./check.sh now"], [])
     assert lyra.json("sage", "plugins", "show", "acme") == entry
 
 
@@ -65,8 +66,9 @@ def test_mistakes_are_told(lyra: Any, plugin: Path, tmp_path: Path) -> None:
 def test_a_plugin_that_does_not_count_says_why(lyra: Any, plugin: Path) -> None:
     lyra("sage", "plugins", "install", str(plugin))
     lyra("sage", "plugins", "enable", "acme", "-y")
-    make(plugin, assets="", permissions='tools = ["Bash"]')
+    make(plugin, {"hooks.toml": HOOK.format("later")}, head="dependencies = []", assets=ASSETS)
     lyra("sage", "plugins", "install", "--replace", str(plugin))
     listed = lyra("sage", "plugins", "list").stdout
     assert "acme  does not count" in listed
-    assert "declares more than you agreed to" in listed
+    assert "asks for more than you agreed to" in listed
+    assert "passed over, as it means nothing any more: dependencies" in lyra("sage", "plugins", "show", "acme").stderr

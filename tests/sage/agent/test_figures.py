@@ -43,10 +43,10 @@ async def test_what_the_context_is_filled_with(project: Project) -> None:
         assert context.tokens.messages > context.tokens.memory == 0
 
 
-async def test_remembered_items_and_a_summary_are_parts(project: Project) -> None:
+async def test_rules_and_a_summary_are_parts(project: Project) -> None:
     replies = [{"text": text} for text in ("a", "b", "a summary of it", "c")]
-    async with project.open(*replies, flags=("sage.recall=true",)) as session:
-        session.process.memory.add("likes tea", kind="preference")
+    (project.folder / "AGENTS.md").write_text("Tea comes first. " * 20)
+    async with project.open(*replies, options={"trusted": True}) as session:
         await say(session, "one")
         before = session.context().tokens
         assert before.memory > 0

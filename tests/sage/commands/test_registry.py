@@ -62,7 +62,7 @@ async def test_a_mistyped_command_names_the_nearest(project: Project) -> None:
         ("/undo 'a", "the arguments cannot be split into words"),
         ("/output loud", "'loud' is none of text, compact, verbose"),
         ("/export", "the name of the file is missing"),
-        ("/memory forget x", "'x' is not the number of an item"),
+        ("/memory forget x", "'forget' is none of"),
         ("/memory add", "what to add is missing"),
         ("/tasks stop", "the id of the task is missing"),
         ("/permissions allow", "one rule is expected"),

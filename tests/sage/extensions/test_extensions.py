@@ -9,17 +9,13 @@ from typing import Any
 
 import pytest
 
-from lyra import Agent, Kernel
 from lyra.sage.extensions.extensions import PAUSE_S, Extensions
 from lyra.sage.extensions.hooks import Hook, Hooks
 from lyra.sage.extensions.plugins.store import PluginStore
 from lyra.testing import SimClock
-from lyra.tools.builtin.workspace import Workspace
-from tests.agents.support import run, says
 from tests.sage.extensions.plugins.support import COMMAND, make
 from tests.sage.extensions.support import Desk, put
 
-LOOK = "name: look\ndescription: d\nimplementation: {type: file_read, path: a.txt}\n"
 HOOKS = "[[hooks.Stop]]\ncommand = ['./stop.sh']\n"
 SERVERS = "[mcp.servers.a]\ncommand = 'serve'\n"
 
@@ -41,15 +37,13 @@ def store(desk: Desk) -> PluginStore:
     return PluginStore(env=desk.env)
 
 
-def install(store: PluginStore, folder: Path, *, permissions: str = "", enable: bool = True) -> Path:
-    """A plugin with a command, a tool, a hook and a server."""
-    files = {"commands/ship.md": COMMAND, "look.yaml": LOOK, "hooks.toml": HOOKS, "servers.toml": SERVERS}
+def install(store: PluginStore, folder: Path, *, hooks: str = HOOKS, enable: bool = True) -> Path:
+    """A plugin with a command, a hook and a server."""
+    files = {"commands/ship.md": COMMAND, "hooks.toml": hooks, "servers.toml": SERVERS}
     make(
         folder,
         files,
-        assets='commands = ["commands/ship.md"]\ntools = ["look.yaml"]\nhooks = ["hooks.toml"]\n'
-        'mcp_servers = ["servers.toml"]',
-        permissions=f'commands = ["./stop.sh", "serve"]\nfiles = "write"\n{permissions}',
+        assets='commands = ["commands/ship.md"]\nhooks = ["hooks.toml"]\nmcp_servers = ["servers.toml"]',
     )
     plugin = store.install(folder, replace=True)
     if enable:
@@ -65,8 +59,8 @@ def test_everything_of_a_session_is_in_one_place(desk: Desk, store: PluginStore,
     extensions = Session(desk).extensions
     assert {"go", "x", "testing", "acme:ship"} <= set(extensions.slash_commands())
     assert {"Explore", "docs"} <= set(extensions.sub_agents())
-    tools = extensions.tools(Workspace(str(desk.project))).__lyra_tools__()
-    assert [tool.name for tool in tools] == ["Skill", "look"]
+    tools = extensions.__lyra_tools__()
+    assert [tool.name for tool in tools] == ["Skill"]
     assert list(extensions.hooks()) == ["plugin:acme"]
     assert [server.name for server in extensions.servers()] == ["acme-a"]
     assert extensions.problems == ()
@@ -160,23 +154,21 @@ def test_a_plugin_that_becomes_invalid_keeps_its_last_good_version(
 ) -> None:
     home = install(store, tmp_path / "acme")
     session = Session(desk)
-    tools = session.extensions.tools(Workspace(str(desk.project)))
     put(home / "hooks.toml", "broken")
     put(home / "commands/ship.md", "---\nx: y\n---\nBroken.")
     assert session.look()
     assert session.extensions.slash_commands()["acme:ship"].body == "Ship it."
-    assert [tool.name for tool in tools.__lyra_tools__()] == ["Skill", "look"]
     assert len(session.extensions.hooks()["plugin:acme"]) == 1
     assert any("its last good version is used" in problem for problem in session.extensions.problems)
 
 
-def test_a_plugin_that_declares_more_counts_no_more(desk: Desk, store: PluginStore, tmp_path: Path) -> None:
+def test_a_plugin_that_asks_for_more_counts_no_more(desk: Desk, store: PluginStore, tmp_path: Path) -> None:
     install(store, tmp_path / "acme")
     session = Session(desk)
-    install(store, tmp_path / "acme", permissions='hosts = ["a.example"]', enable=False)
+    install(store, tmp_path / "acme", hooks=HOOKS.replace("./stop.sh", "./other.sh"), enable=False)
     assert session.look()
     assert session.extensions.plugins() == ()
-    assert "declares more than you agreed to" in session.extensions.problems[0]
+    assert "asks for more than you agreed to" in session.extensions.problems[0]
 
 
 def test_plugins_that_are_gone_or_whose_state_is_broken_count_no_more(
@@ -207,21 +199,3 @@ def test_hooks_of_plugins_come_and_go_in_a_session(desk: Desk, store: PluginStor
     session.look()
     session.extensions.put_hooks(hooks)
     assert [hook.source for hook in hooks] == ["python"]
-
-
-def test_an_agent_sees_changed_tools_with_its_next_message(desk: Desk, store: PluginStore, tmp_path: Path) -> None:
-    model = says("a", "b")
-    clock = SimClock(2_000_000_000.0)
-    extensions = Extensions(str(desk.project), trusted=True, env=desk.env, clock=clock)
-    agent = Agent("w", model=model, tools=[extensions.tools(Workspace(str(desk.project)))])
-
-    async def main() -> None:
-        async with Kernel("memory") as kernel:
-            process = await kernel.spawn(agent)
-            await process.send("one")
-            install(store, tmp_path / "acme")
-            clock.advance(PAUSE_S)
-            await process.send("two")
-
-    run(main())
-    assert [[tool.name for tool in request.tools] for request in model.requests] == [["Skill"], ["Skill", "look"]]

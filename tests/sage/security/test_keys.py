@@ -47,6 +47,7 @@ async def test_a_key_in_a_title_a_checkpoint_or_memory_is_not_kept(project: Proj
             await run_command(session, line)
     assert kept(project.data) == []
     assert kept(project.home) == []
+    assert (project.folder / "AGENTS.md").read_text() == "- my key is ***\n"
 
 
 async def test_a_key_in_what_a_session_remembers_is_not_kept(project: Project) -> None:

@@ -8,9 +8,10 @@ import pytest
 
 import lyra
 from lyra import vesper
-from lyra.errors import ToolError
+from lyra.errors import StoreError, ToolError
 from lyra.kernel import Kernel
 from lyra.models.sim import SimProvider
+from lyra.store.space import Space
 from lyra.vesper.runtime.faces import stage_of, tool_of
 from tests.cli.vesper.test_nodes import DISCOUNT
 from tests.vesper.runtime.payments import GRANT, NODE
@@ -68,3 +69,19 @@ def test_a_node_is_a_stage(runtime):
     envelope, events = asyncio.run(main())
     assert events[-1].type == "pipeline_completed"
     assert envelope.outputs["price"] == {"total": "40.00"}
+
+
+def test_a_runtime_that_cannot_start_closes_what_it_opened(tmp_path, monkeypatch):
+    opened = []
+    begin = Space.__init__
+
+    def note(space, *args, **options):
+        begin(space, *args, **options)
+        opened.append(space)
+
+    monkeypatch.setattr(Space, "__init__", note)
+    store = tmp_path / "nodes.db"
+    with vesper.Runtime(store=store), pytest.raises(StoreError, match="owns"):
+        vesper.Runtime(store=store)
+    assert len(opened) == 2
+    assert all(space._connection is None for space in opened)

@@ -236,11 +236,6 @@ async def _titles(world: SageWorld) -> str:
         return shown + await _told(session, "go on")
 
 
-async def _memory(world: SageWorld) -> str:
-    async with world.open(call("Remember", text=f"The key is {KEY}"), {"text": "done"}) as session:
-        return await _told(session, "remember")
-
-
 async def _sub_agents(world: SageWorld) -> str:
     world.write("k.txt", KEY)
     replies = (
@@ -346,7 +341,6 @@ ATTEMPTS: Final[dict[str, Callable[[SageWorld], Coroutine[Any, Any, str]]]] = {
     "as the model of a slash command": _model_command,
     "as the model of sage -p": _model_flag,
     "in titles and forks": _titles,
-    "in what is remembered": _memory,
     "in the work of sub-agents": _sub_agents,
     "in an answer that is cut off": _interrupted,
     "in what hooks are given": _hooks,

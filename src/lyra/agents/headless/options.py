@@ -6,7 +6,7 @@ Holds values and decides nothing: `setup` makes of them what the agent may touch
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -48,7 +48,7 @@ class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
     rights: tuple[Capability, ...] = ()  # besides those of the folders and the tools
     wrap: Callable[[Iterable[Tool | ToolSource]], Iterable[Tool | ToolSource]] | None = None  # puts layers around tools
     hooks: AgentHooks | None = None  # of the agent and its session; those of the configuration are not added here
-    memory: Memory | None = None  # None: items of its own store, recalled; a scope that is left out is the folder's
+    memory: Memory | Literal[False] | None = None  # None: items of its own store, recalled; False: no memory
     facts: Mapping[str, Any] = {}  # more for the first line
 
     @property

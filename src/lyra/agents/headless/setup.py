@@ -21,6 +21,8 @@ from lyra.agents.headless.options import HeadlessOptions, default_prompt
 from lyra.agents.helpers.task import task_tool
 from lyra.agents.session.models import check_model_name, collect_keys
 from lyra.config import KEYS, Config
+from lyra.config.asks import folder_asks
+from lyra.config.trust import FolderTrust, trust_for
 from lyra.core.checking.check import check_integer, did_you_mean
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import Tool
@@ -51,14 +53,15 @@ class HeadlessSetup(NamedTuple):
     also: tuple[str, ...]
     tools: tuple[Tool | ToolSource, ...]
     permissions: Permissions
-    memory: Memory
+    memory: Memory | None
     rights: tuple[Capability, ...] = ()  # besides those of the folders and the tools
 
     @property
     def grant(self) -> Grant:
         """The rights of the tools there are now; computed anew when tools come or a tool's file changes."""
         rights = _rights((self.folder, *self.also), self.permissions, self.tools)
-        memory = [Capability(verb, f"memories.{self.memory.scope}") for verb in ("db.read", "db.write")]
+        scopes = [] if self.memory is None else [f"memories.{self.memory.scope}"]
+        memory = [Capability(verb, scope) for scope in scopes for verb in ("db.read", "db.write")]
         # Hosts that are denied as a whole; a denied path on a host is left to the rules.
         denied = [_reach(rule) for rule in self.permissions.rules_of("deny", _FETCH) if rule.whole_host]
         return Grant([*rights, *memory, *self.rights], denied)
@@ -81,8 +84,7 @@ def setup_of(options: HeadlessOptions, *, logs: Sequence[str] = (), sandbox: San
     tools: tuple[Tool | ToolSource, ...] = (*built_in, *more)
     if options.wrap is not None:
         tools = tuple(options.wrap(tools))
-    memory = Memory.of(options.memory or Memory(tools=True), agent=_scope(folder))
-    assert memory is not None
+    memory = Memory.of(Memory(tools=True) if options.memory is None else options.memory, agent=_scope(folder))
     return HeadlessSetup(folder, also, tools, permissions, memory, options.rights)
 
 
@@ -166,7 +168,14 @@ def _permissions(options: HeadlessOptions, folder: str, also: Sequence[str], log
         extra_folders=tuple(also),
         answers=saved.rules(),
         keep=saved.add,
+        own_text=_is_own_project(folder, options.trust),
     )
+
+
+def _is_own_project(folder: str, given: FolderTrust | bool | None) -> bool:
+    """Return whether a folder is the user's own project: its files ask for nothing that the user has not trusted."""
+    trust = trust_for(folder, given)
+    return all(file.state(trust) == "trusted" for file in folder_asks(folder))
 
 
 # ---------------------------------------------------------------------- the grant

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lyra.mcp import ServerSettings
 
 
-_MODES: Final = ("default", "accept-edits", "plan", "bypass", "deny-unasked")
+_MODES: Final = ("default", "accept-edits", "sandboxed", "plan", "bypass", "deny-unasked")
 _LEVELS: Final = ("none", "basic", "detailed")
 _FORMATS: Final = ("text", "json", "stream-json")
 _PIPE_WAIT_S: Final = 2.0  # for the first byte of what is piped in beside a task
@@ -217,7 +217,7 @@ class LinePrinter:
             await self._stdout.drain()
 
     def _is_wanted(self, line: AnyLine) -> bool:
-        if line["type"] == "notice":  # words of a hook for the user: no part of the output, which programs read
+        if line["type"] == "notice" and line.get("source") != "user":  # for the user, not for programs that read stdout
             if line["level"] != "status":
                 note(f"warning: {line['text']}" if line["level"] == "warning" else line["text"])
             return False

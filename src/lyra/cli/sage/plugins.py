@@ -1,4 +1,4 @@
-"""`sage plugins list|install|enable|disable|show|rm`: plugins, and what each may use."""
+"""`sage plugins list|install|enable|disable|show|rm`: plugins, and what each asks for."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ def install(folder: str, replace: bool) -> None:
     """Copy the plugin in FOLDER. It does nothing until it is enabled."""
     plugin = _store().install(folder, replace=replace)
     note(f"installed {plugin.id} {plugin.manifest.version}; it counts after sage plugins enable {plugin.id}")
-    _show_permissions(plugin)
+    _show_asks(plugin)
 
 
 @plugins.command("enable")
 @click.argument("plugin_id", metavar="ID")
-@click.option("-y", "--yes", is_flag=True, help="Agree to what it declares without being asked.")
+@click.option("-y", "--yes", is_flag=True, help="Agree to what it asks for without being asked.")
 def enable(plugin_id: str, yes: bool) -> None:
-    """Let a plugin count, after showing what it may use."""
+    """Let a plugin count, after showing what it asks for."""
     store = _store()
     entry = store.get(plugin_id)
     if entry.plugin is not None:
-        _show_permissions(entry.plugin)
+        _show_asks(entry.plugin)
     if not yes:
         click.confirm(f"Enable {plugin_id}?", abort=True, err=True)
     plugin = store.enable(plugin_id)
@@ -75,7 +75,7 @@ def disable(plugin_id: str) -> None:
 @click.argument("plugin_id", metavar="ID")
 @json_option
 def show(plugin_id: str, as_json: bool) -> None:
-    """Show the parts of a plugin, what it may use, and what is wrong with it."""
+    """Show the parts of a plugin, what it asks for, and what is wrong with it."""
     entry = _store().get(plugin_id)
     if as_json:
         click.echo(json.dumps(_data(entry), indent=2))
@@ -87,11 +87,11 @@ def show(plugin_id: str, as_json: bool) -> None:
         return
     manifest = entry.plugin.manifest
     click.echo(printable(f"  {manifest.name} {manifest.version}: {manifest.description}"))
-    if manifest.dependencies:
-        click.echo(printable(f"  depends on: {', '.join(map(str, manifest.dependencies))}"))
     for kind, paths in manifest.assets.items():
         click.echo(printable(f"  {kind}: {', '.join(paths)}"))
-    _show_permissions(entry.plugin)
+    if manifest.passed_over:
+        note(f"passed over, as it means nothing any more: {', '.join(manifest.passed_over)}")
+    _show_asks(entry.plugin)
 
 
 @plugins.command("rm")
@@ -114,9 +114,9 @@ def _state(entry: InstalledPlugin) -> str:
     return "does not count" if entry.problem else "enabled"
 
 
-def _show_permissions(plugin: Plugin) -> None:
-    lines = plugin.manifest.permissions.describe()
-    click.echo("  may use:" if lines else "  may use nothing: its texts are all that it adds")
+def _show_asks(plugin: Plugin) -> None:
+    lines = plugin.asks()
+    click.echo("  asks for:" if lines else "  asks for nothing: its texts are all that it adds")
     for line in lines:
         click.echo(printable(f"    {line}"))
 
@@ -129,8 +129,8 @@ def _data(entry: InstalledPlugin) -> dict[str, Any]:
             "name": manifest.name,
             "version": manifest.version,
             "description": manifest.description,
-            "dependencies": [str(dependency) for dependency in manifest.dependencies],
             "assets": {kind: list(paths) for kind, paths in manifest.assets.items()},
-            "permissions": manifest.permissions.to_data(),
+            "asks": list(entry.plugin.asks()),
+            "passed_over": list(manifest.passed_over),
         }
     return data

@@ -213,6 +213,7 @@ def verify(
     opened when all is compared, so that other commands work meanwhile; after Ctrl-C, what was compared so far is kept.
     """
     from lyra.core.user_folders import data_folder
+    from lyra.vesper.check.contracts import describe_unjudged
     from lyra.vesper.evidence.differential import test_node, weak_evidence
     from lyra.vesper.prove.prover import join_evidence, read_refuted_inputs
     from lyra.vesper.repository.folders import repository_around
@@ -242,7 +243,7 @@ def verify(
         runtime.add_report(loaded, report)
         data = _data(runtime.evidence(loaded), least)
         program = runtime.program(loaded)
-    warnings = [*weak_evidence(report)]
+    warnings = [*describe_unjudged(program), *weak_evidence(report)]
     if not data["complete"] and data["successes"] < least:
         warnings.append(f"{data['successes']} distinct inputs succeeded so far, a promotion needs {least}: raise -n")
     names = ("node", "compared", "distinct", "accepted", "successes", "divergences", "confidence", "unreached")

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from lyra.cli.app import CliCommand, json_option
-from lyra.cli.render import document, printable
+from lyra.cli.render import document, printable, show_progress
 from lyra.cli.vesper.node_files import node_named
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ def prove_node(node: Node) -> list[ProofResult]:
     from lyra.core.user_folders import data_folder
     from lyra.vesper.prove import prover
 
-    return prover.prove(node, folder=data_folder() / "proofs")
+    with show_progress(f"questions decided: {node.node_id}") as progress:
+        return prover.prove(node, folder=data_folder() / "proofs", progress=progress)
 
 
 def print_results(name: str, results: list[ProofResult]) -> None:

@@ -168,9 +168,11 @@ def _show(outcome: Outcome) -> None:
     for text in outcome.unverifiable:
         click.echo(printable(f"warning: could not be judged: {text}"), err=True)
     if outcome.error is not None:
-        click.echo(printable(f"error[{outcome.error.code}]: {outcome.error.message}"), err=True)
-        return
-    for name, value in json_shape(outcome.outputs).items():
+        message = f": {outcome.error.message}" if outcome.error.message else ""
+        click.echo(printable(f"error[{outcome.error.code}]{message}"), err=True)
+    more = {} if outcome.error is None else outcome.error.fields
+    fields = {name: value for name, value in more.items() if name not in ("error_code", "code", "message")}
+    for name, value in json_shape({**outcome.outputs, **fields}).items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         click.echo(printable(f"{name}: {text}"))
 
@@ -241,10 +243,11 @@ def test(
 
     FILES are .vsp files, or folders of them; this folder by default. Each test case acts once: the direct path is given
     the answers that the Python path got, and both must ask and end alike. A node can call those that `vesper run` finds
-    for it. An accepted input that ends with a broken
-    postcondition or invariant, an overflow, a type error or a missing output is a failure, and so is a node that has
-    no tests.
+    for it. An accepted input that ends with a broken postcondition or invariant, an overflow, a division by zero, a
+    loop that runs too often, a type error or a missing output is a failure, and so is a node that has no tests.
     """
+    from lyra.vesper.check.contracts import describe_unjudged
+    from lyra.vesper.check.judge import program_of
     from lyra.vesper.nodes import load
     from lyra.vesper.repository.folders import Repository, repository_around
 
@@ -269,6 +272,7 @@ def test(
                 node = load(file)
                 nodes.move(repository_around(file).folders)
                 runtime.world.agents.update(agents_of(node, nodes, model))
+                warnings += [f"{file}: {sentence}" for sentence in describe_unjudged(program_of(node))]
                 if not (node.testing.test_cases or node.testing.property_tests):
                     problem = [] if allow_no_tests else [f"the node has no tests: {NO_TESTS_HINT}"]
                     done.append(CaseRun(str(file), "no tests", problem))
@@ -304,6 +308,7 @@ def _ran(runtime: Runtime, file: str, node: Node, diverged: list[Mapping[str, An
     `diverged` takes the divergences that the runtime tells, of the node and of those that it calls."""
     from lyra.vesper.evidence.properties import problems_of
 
+    program = runtime.program(node)
     for number, case in enumerate(node.testing.test_cases, 1):
         diverged.clear()
         outcome = runtime.execute(node, case.inputs, "dual_verify")
@@ -312,7 +317,7 @@ def _ran(runtime: Runtime, file: str, node: Node, diverged: list[Mapping[str, An
             node.node_id: "the paths differ"
         }
         differences = [f"{words[row['node']]}: {problem}" for row in diverged for problem in row["differences"]]
-        problems = problems_of(case.expected_output, outcome)
+        problems = problems_of(case.expected_output, outcome, (*program.success, *program.error))
         paths = ["python"] if differences else ["python", "direct"]
         lines = [f"{path}: {problem}" for path in paths for problem in problems]
         yield CaseRun(file, case.name or f"case {number}", lines + differences)

@@ -34,7 +34,6 @@ from lyra.sage.agent.tasks.tools import task_tools
 from lyra.sage.agent.worktrees.worktrees import Worktrees, worktrees_folder
 from lyra.sage.extensions.extensions import Extensions
 from lyra.sage.extensions.hooks.hooks import Hooks
-from lyra.sage.extensions.memory import SharedMemories, sage_memory
 from lyra.sage.project.git_state import read_head
 from lyra.sage.project.prompt import system_prompt, with_folder_rules
 from lyra.sage.project.rules import ProjectRules
@@ -79,7 +78,6 @@ class Equipment:
         self.extensions = Extensions(folder, trusted=trust, on_change=self._on_change)
         plugin_hooks = [hook for hooks in self.extensions.hooks().values() for hook in hooks]
         self.hooks = Hooks.for_session(options.hooks, config, folder, session_id=place.name, more=plugin_hooks)
-        self.memory = options.memory or sage_memory(recall=config.sage.recall)
         self.snapshots = Snapshots(place, [folder, *options.also])
         self.rules = ProjectRules(folder, trust=trust, mark=_mark(place))
         self.tasks = TaskList(
@@ -101,7 +99,7 @@ class Equipment:
             more_tools=self._more_tools,
             wrap=self._wrap_tools,
             hooks=self.hooks,
-            memory=self.memory,
+            memory=False,  # what is to last between sessions stands in files of rules
             rights=tuple(self.tasks.worktrees.rights),
             **changes,
         )
@@ -112,7 +110,7 @@ class Equipment:
         return [
             *task_tools(self.tasks),
             repo_map_tool(workspace, RepoMap(workspace, cache_folder=str(data_folder() / "maps"))),
-            self.extensions.tools(workspace),
+            self.extensions,
         ]
 
     def _on_change(self) -> None:
@@ -152,8 +150,6 @@ class Equipment:
     def close(self) -> None:
         self.tasks.close()
         self.snapshots.close()
-        if isinstance(self.memory.home, SharedMemories):
-            self.memory.home.close()
 
 
 def _mark(place: Path) -> str:

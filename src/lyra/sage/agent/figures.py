@@ -14,7 +14,6 @@ from lyra.agents.agent import Agent
 from lyra.agents.declaration.hooks import ContextPolicy
 from lyra.agents.session.session import SUMMARY_HEADING, AgentSession, cache_of
 from lyra.agents.session.shared import runtime_of
-from lyra.agents.turn.memory import REMEMBERED_MARK
 from lyra.config import Config
 from lyra.core.budgets.budget import Budget
 from lyra.core.budgets.money import Money
@@ -29,6 +28,7 @@ from lyra.models.pricing import context_window
 from lyra.models.provider import Request
 from lyra.models.tokens import MESSAGE_TOKENS, TOOLS_TOKENS, Measure, Size
 from lyra.sage.agent.equipment import SessionPrompt
+from lyra.sage.project.prompt import RULES_HEADING, SUBFOLDER_RULES
 from lyra.sage.session.usage_log import UsageCall, UsageLog, UsageSum, local_day
 
 _TOKENS_A_BYTE: Final = 0.3  # of text with spaces: prose has fewer, code a little more
@@ -130,12 +130,13 @@ def _full_name(agent: Agent, kernel: Kernel) -> str:
 
 
 def _prompt_parts(agent: Agent) -> tuple[str, str, str]:
-    """Return the system prompt of the last call without its remembered items and summary, and those two."""
+    """Return the system prompt of the last call without the project's rules and the summary, and those two."""
     known = cache_of(agent).settings
     prompt = known[0] if known is not None else _first_prompt(agent.system)
     prompt, _, summary = prompt.partition(SUMMARY_HEADING)
-    system, mark, memory = prompt.partition(REMEMBERED_MARK)
-    return system, f"{mark}{memory}", summary
+    before, mark, rest = prompt.partition(RULES_HEADING)
+    rules, subfolders, after = rest.partition(SUBFOLDER_RULES)
+    return f"{before}{subfolders}{after}", f"{mark}{rules}", summary
 
 
 def _text_tokens(text: str) -> int:

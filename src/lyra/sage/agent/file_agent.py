@@ -152,7 +152,7 @@ def _more_tools(workspace: Workspace, extensions: Extensions) -> list[Tool | Too
     from lyra.sage.project.repo_map.repo_map import RepoMap, repo_map_tool
 
     repo_map = RepoMap(workspace, cache_folder=str(data_folder() / "maps"))
-    return [repo_map_tool(workspace, repo_map), extensions.tools(workspace)]
+    return [repo_map_tool(workspace, repo_map), extensions]
 
 
 def _select_tools(tools: Iterable[Tool | ToolSource], names: tuple[str, ...] | None) -> list[Tool | ToolSource]:

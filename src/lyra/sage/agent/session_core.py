@@ -34,6 +34,7 @@ from lyra.sage.agent.figures import SessionSpending
 from lyra.sage.agent.tasks.state import TaskRecord
 from lyra.sage.agent.tasks.sub_agents import TOOL_NAMES
 from lyra.sage.agent.tasks.task_list import TaskList
+from lyra.sage.agent.turn_runner import Steering
 from lyra.sage.session.index import SessionIndex
 from lyra.sage.session.record import (
     SessionFacts,
@@ -66,6 +67,7 @@ class SessionCore:
         self.resumed = False
         self.equipment: Equipment | None = None
         self.on_notice: list[Callable[[TaskRecord], object]] = []  # told when a task is done or asks
+        self.steering = Steering()
         self._writer = SessionWriter(self.root, self.folder)
         self._headless: Headless | None = None
         self._spending: SessionSpending | None = None
@@ -143,6 +145,9 @@ class SessionCore:
         self.spending.listen(headless.kernel)
         self.equipment.prompt.begin(headless.kernel.tasks)
         self.tasks.open(self.process, headless.agent)
+        notices = runtime_of(headless.kernel).notices
+        self.steering.put_before(notices.get(AGENT))
+        notices[AGENT] = self.steering
         if headless.unfinished is not None:
             self.doubts = await repair(self, headless.unfinished)
         self.save(model=self.without_keys(str(headless.agent.model)), state="idle", mode=self.options.mode or "")

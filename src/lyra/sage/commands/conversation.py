@@ -208,16 +208,12 @@ there is nothing to find. Change nothing."""
 
 
 async def init(session: LiveSession, arguments: SlashArguments) -> SlashResult:
-    exists = _has_rules(session.folder)
+    exists = os.path.lexists(os.path.join(session.folder, _RULES_FILE))  # noqa: ASYNC240 - one look at a name
     prompt = _INIT_AGAIN if exists else _INIT
     if arguments.text:
         prompt = f"{prompt}\n\nPay attention to this: {arguments.text}"
     about = "AGENTS.md exists: it is edited, not written anew" if exists else "AGENTS.md is written by the agent"
     return SlashResult.from_blocks(about, prompt=prompt)
-
-
-def _has_rules(folder: str) -> bool:
-    return os.path.lexists(os.path.join(folder, _RULES_FILE))
 
 
 # ---------------------------------------------------------------- diff

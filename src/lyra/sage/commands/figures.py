@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _TURNS_SHOWN: Final = 12
 _DAYS_SHOWN: Final = 14
 _COLUMNS: Final = ("calls", "input", "output", "from cache", "cost")
-_PARTS: Final = ("system prompt", "memory", "tools", "messages")  # in the order of ContextTokens
+_PARTS: Final = ("system prompt", "rules", "tools", "messages")  # in the order of ContextTokens
 
 
 async def cost(session: LiveSession, arguments: SlashArguments) -> SlashResult:
@@ -86,7 +86,7 @@ async def context(session: LiveSession, arguments: SlashArguments) -> SlashResul
     rows = [
         (name, float(size), f"{tokens(size)}  {percent(size / full)}")
         for name, size in zip(_PARTS, figures.tokens[:-1], strict=True)
-        if size or name != "memory"
+        if size or name != "rules"
     ]
     if window:
         rows.append(("free", float(max(0, window - total)), f"{tokens(max(0, window - total))}"))

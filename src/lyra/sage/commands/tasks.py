@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
-from lyra.agents.declaration.memory import KINDS, Remembered
 from lyra.core.secrets.visible import visible
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError
@@ -185,35 +184,18 @@ def _rules(permissions: Permissions, tool: str) -> str:
 
 # ---------------------------------------------------------------- memory
 async def memory(session: LiveSession, arguments: SlashArguments) -> SlashResult:
-    remembered = session.headless.setup.memory.on(session.kernel)
+    """Show the files of rules that the model is given, or add a line to the project's own."""
+    if session.equipment is None:
+        raise ConfigError("this session is given no rules of files", key="memory")
+    rules = session.equipment.rules
     action, _, rest = arguments.text.partition(" ")
-    if not action:
-        return _items(remembered.items(), "nothing is remembered yet; /memory add TEXT adds an item")
-    arguments.choice(action, ("add", "forget", "search"))
-    rest = rest.strip()
-    if not rest:
-        raise arguments.mistake(f"what to {action} is missing")
-    if action == "search":
-        return _items(remembered.search(rest), "nothing that is remembered fits")
-    return _add(remembered, session.without_keys(rest)) if action == "add" else _forget(remembered, rest, arguments)
-
-
-def _add(remembered: Remembered, rest: str) -> SlashResult:
-    kind, _, text = rest.partition(": ")
-    if kind not in KINDS or not text.strip():
-        kind, text = "preference", rest
-    item = remembered.add(text.strip(), kind=kind)
-    return SlashResult.from_blocks(f"remembered as {item.id} ({item.kind}): {visible(item.text)}")
-
-
-def _forget(remembered: Remembered, rest: str, arguments: SlashArguments) -> SlashResult:
-    if not rest.isascii() or not rest.isdecimal():
-        raise arguments.mistake(f"{rest[:40]!r} is not the number of an item")
-    if not remembered.forget(int(rest)):
-        raise ConfigError(f"there is no item {rest}", hint="/memory lists them", key="item")
-    return SlashResult.from_blocks(f"item {rest} is forgotten")
-
-
-def _items(items: Iterable[Any], empty: str) -> SlashResult:
-    rows = [(item.id, item.kind, age(item.time), visible(item.text)) for item in items]
-    return SlashResult.from_blocks(table(("", "kind", "age", "text"), rows)) if rows else SlashResult.from_blocks(empty)
+    if action:
+        arguments.choice(action, ("add",))
+        if not rest.strip():
+            raise arguments.mistake("what to add is missing")
+        path = rules.add_line(session.without_keys(rest))
+        return SlashResult.from_blocks(f"added to {visible(path)}; it counts from the next message on")
+    rules.text()
+    rows = [(source.shown, tokens(source.chars // 4), source.problem or "in force") for source in rules.sources]
+    none = "no rules yet; /init has AGENTS.md written, /memory add TEXT adds a line to it"
+    return SlashResult.from_blocks(table(("file", "tokens", ""), rows)) if rows else SlashResult.from_blocks(none)

@@ -23,7 +23,7 @@ import msgspec
 from lyra.core.budgets.budget import Budget
 from lyra.core.checking.check import Mistake
 from lyra.errors import LyraError
-from lyra.sage.extensions.extension_files import NAME, ExtensionFiles, ExtensionPlace, MarkdownFile, read_tools
+from lyra.sage.extensions.extension_files import NAME, ExtensionFiles, ExtensionPlace, MarkdownFile
 from lyra.tools.permissions.decision import MODES
 
 # ---------------------------------------------------------------- builtin agents
@@ -114,7 +114,7 @@ _KEYS: Final = (
 _TURNS_MAX: Final = 1_000
 _RESERVED: Final = frozenset({*(name.lower() for name in BUILT_IN), "general", "task"})
 # From the tightest: `plan` only reads, `deny-unasked` asks no question.
-_TIGHTNESS: Final = ("plan", "deny-unasked", "default", "accept-edits", "bypass")
+_TIGHTNESS: Final = ("plan", "deny-unasked", "default", "accept-edits", "sandboxed", "bypass")
 assert set(_TIGHTNESS) == set(MODES)
 
 
@@ -155,7 +155,7 @@ def _definition(file: MarkdownFile, place: ExtensionPlace) -> SubAgentDefinition
     description = file.text("description")
     if "description" not in file.keys:
         file.report.add((), "a sub-agent has a description, by which a model chooses it")
-    tools = read_tools(file, "tools", place)
+    tools = file.tools("tools")
     return SubAgentDefinition(
         name=f"{place.plugin}:{name}" if place.plugin else name,
         description=description,

@@ -9,7 +9,7 @@
 
 `$ARGUMENTS` is all that follows the command, as it was typed; `$ARG1`, `$ARG2` … are its words, split as a shell does;
 `$ARGUMENTS_JSON` is the list of words; a name of `arguments` is the word at its place (`$scope`). A value is put in as
-text and never looked through again. `@file` is left as it is: the prompt's own expansion reads files, with its rights.
+text and never looked through again for variables. `@file` attaches a file, as in a prompt (`agent/attachments`).
 A file cannot take a name of Sage's own, and those of plugins come before a project's, a project's before the user's.
 """
 
@@ -33,7 +33,6 @@ from lyra.sage.extensions.extension_files import (
     ExtensionPlace,
     MarkdownFile,
     one_line,
-    read_tools,
 )
 
 # The slash commands that Sage has, and those that people expect of it: a file cannot take such a name.
@@ -145,7 +144,7 @@ class CustomCommands(ExtensionFiles[CustomCommand]):
             body=file.body,
             argument_hint=file.text("argument_hint", most=_HINT_CHARS_MAX),
             arguments=arguments or (),
-            allowed_tools=read_tools(file, "allowed_tools", place),
+            allowed_tools=file.tools("allowed_tools"),
             model=file.text("model"),
             source=file.path,
             origin=place.origin,

@@ -24,24 +24,6 @@ from lyra.errors import ConfigError, ParseError
 from lyra.tools.permissions.rules import Rule
 
 
-def read_tools(file: MarkdownFile, key: str, place: ExtensionPlace) -> tuple[str, ...] | None:
-    """Return the tools that a file names under `key`; of a plugin's file all that the plugin declares where it names
-    none, and never more. None has no limit."""
-    tools = file.tools(key)
-    if place.tools is None or file.report.mistakes:
-        return tools
-    declared = [Rule(text, "allow") for text in place.tools]
-    for tool in tools or ():
-        if not any(covers(rule, Rule(tool, "allow")) for rule in declared):
-            file.report.add((key,), f"{one_line(tool)} is not among the tools that the plugin declares")
-    return place.tools if tools is None else tools
-
-
-def covers(rule: Rule, other: Rule) -> bool:
-    """Return whether every call that `other` matches is matched by `rule`, as far as their texts show it."""
-    return rule.text == other.text or (rule.bare and rule.covers_tool(other.tool))
-
-
 class Named(Protocol):
     """An extension: it has a name, and was read from a file."""
 
@@ -149,15 +131,13 @@ Origin = Literal["plugin", "project", "user"]
 
 class ExtensionPlace(NamedTuple):
     """A folder with `commands`, `skills` and `agents` in it. `accept` is asked for the path and content of each file;
-    None accepts all. `files` are the only files that count, by their paths; None: all. `tools` are rules: all that its
-    extensions may use; None: no limit."""
+    None accepts all. `files` are the only files that count, by their paths; None: all."""
 
     origin: Origin
     folder: str
     plugin: str = ""  # the plugin's id
     accept: Callable[[str, bytes], bool] | None = None
     files: frozenset[str] | None = None
-    tools: tuple[str, ...] | None = None
 
     def takes(self, path: str, data: bytes) -> bool:
         """Return whether a file with this content counts."""

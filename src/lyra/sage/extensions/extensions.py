@@ -4,7 +4,7 @@
     extensions.refresh()             # before each prompt; looks at the files at most once a second
     extensions.slash_commands()      # of files, skills and plugins
     extensions.sub_agents()          # the built-in ones too
-    extensions.tools(workspace)      # a source of tools: Skill, and those of plugins
+    extensions.__lyra_tools__()      # it is a source of tools: Skill
     extensions.problems              # what is wrong with the files
 
 A look is a listing and a `stat` for each file; only what has changed is read. There is no thread: files count at the
@@ -38,8 +38,6 @@ from lyra.sage.extensions.extension_files import (
 )
 from lyra.sage.extensions.skills.skills import SKILL_FILE, Skills, files_beside, is_skill
 from lyra.sage.extensions.skills.tool import SkillTools
-from lyra.tools.builtin.workspace import Workspace
-from lyra.tools.source import ToolSource
 
 if TYPE_CHECKING:
     from lyra.mcp.settings import ServerSettings
@@ -54,6 +52,8 @@ PAUSE_S: Final = 1.0  # between two looks at the files
 class Extensions:
     """`commands`, `skills` and `agents` are those of all files. `trusted` is as for `trust_for`; `reserved` are further
     slash commands that a file cannot take; `on_change` is called after a look that found a change."""
+
+    notices = ("Skill",)  # a tool that a model has to see, however many others there are
 
     def __init__(
         self,
@@ -79,6 +79,7 @@ class Extensions:
         self.commands = CustomCommands(places, reserved=reserved, clock=self._clock)
         self.skills = Skills(places, clock=self._clock)
         self.agents = AgentFiles(places, clock=self._clock)
+        self._skill_tools = SkillTools(self.skills, refresh=self.refresh)
         self._looked_s = self._clock.monotonic()
 
     # ------------------------------------------------------------ looking
@@ -133,9 +134,9 @@ class Extensions:
         """Return the plugins that count."""
         return tuple(self._plugins.values())
 
-    def tools(self, workspace: Workspace) -> ExtensionTools:
-        """Return the tools of the extensions, for a session in this workspace."""
-        return ExtensionTools(self, workspace)
+    def __lyra_tools__(self) -> tuple[Tool, ...]:
+        """Return the tool Skill; an agent looks at it with each message."""
+        return self._skill_tools.__lyra_tools__()
 
     def hooks(self) -> dict[str, tuple[Hook, ...]]:
         """Return the hooks of plugins by their source, for `Hooks.put`."""
@@ -157,41 +158,6 @@ class Extensions:
     def problems(self) -> tuple[str, ...]:
         """Return what is wrong with the files, as texts fit for a terminal."""
         return (*self._plugin_problems, *self.commands.problems, *self.skills.problems, *self.agents.problems)
-
-
-class ExtensionTools:
-    """A source of tools: Skill and the tools of plugins. An agent looks at it with each message."""
-
-    notices = ("Skill",)  # a tool that a model has to see, however many others there are
-
-    def __init__(self, extensions: Extensions, workspace: Workspace) -> None:
-        self._extensions = extensions
-        self._workspace = workspace
-        self._skill = SkillTools(extensions.skills, refresh=lambda: None)
-        self._sources: dict[str, tuple[Plugin, list[ToolSource]]] = {}
-
-    def __lyra_tools__(self) -> tuple[Tool, ...]:
-        self._extensions.refresh()
-        sources = {plugin.id: self._sources_of(plugin) for plugin in self._extensions.plugins()}
-        self._sources = sources
-        tools = [tool for _, those in sources.values() for source in those for tool in source.__lyra_tools__()]
-        return (*self._skill.__lyra_tools__(), *tools)
-
-    def _sources_of(self, plugin: Plugin) -> tuple[Plugin, list[ToolSource]]:
-        known = self._sources.get(plugin.id)
-        if known is not None and known[0] is plugin:
-            return known
-        return plugin, plugin.tool_sources(self._workspace)
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        told = [
-            problem
-            for _, those in self._sources.values()
-            for source in those
-            for problem in getattr(source, "problems", ())
-        ]
-        return (*self._extensions.problems, *told)
 
 
 # ---------------------------------------------------------------- extension asks

@@ -14,6 +14,7 @@ to `lyra trust`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
@@ -22,11 +23,11 @@ from typing import Final, NamedTuple
 
 from lyra.config.asks import Ask, AskingFile
 from lyra.config.files import is_own
-from lyra.config.trust import FolderTrust, trust_for
+from lyra.config.trust import FileAnswer, FolderTrust, digest_of, trust_for
 from lyra.core.ids import Entropy
 from lyra.core.secrets.visible import visible, without_invisible
 from lyra.core.user_folders import user_folder
-from lyra.errors import LyraError
+from lyra.errors import ConfigError, LyraError
 from lyra.sandbox.paths import Beneath, true_path
 from lyra.tools.builtin.search_worker import PASSED_OVER
 from lyra.tools.permissions.decision import may_hold_secrets
@@ -271,6 +272,34 @@ class ProjectRules:
     def left_out(self) -> tuple[str, ...]:
         """The names of the files that the user has not trusted."""
         return tuple(source.shown for source in self.sources if not source.trusted)
+
+    # ------------------------------------------------------------ a line that a person adds
+    def add_line(self, text: str) -> str:
+        """Add a line to the AGENTS.md of the project, for the person who typed it; return the file's path. Trust in
+        what stood there goes over to the new content; where nothing stood, the new content is trusted."""
+        root = folders_above(self.folder)[0]
+        name, path = NAMES[0], os.path.join(root, NAMES[0])
+        line = f"- {' '.join(without_invisible(text).split())}\n".encode()
+        try:
+            with Beneath(root) as inside:
+                descriptor = inside.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o644)
+                with open(descriptor, "r+b", buffering=0) as file:
+                    name = os.path.relpath(true_path(descriptor), root)
+                    before = file.read(FILE_BYTES_MAX + 1) or b""
+                    if before and not before.endswith(b"\n"):
+                        line = b"\n" + line
+                    if len(before) + len(line) > FILE_BYTES_MAX:
+                        raise ConfigError(f"it would be larger than {FILE_BYTES_MAX} bytes", place=path)
+                    file.write(line)
+        except OSError as error:
+            raise ConfigError(f"{name} cannot be written: {error.strerror}", place=path) from None
+        known = self._trust.answer(root, name)
+        if not before.strip() or (known is not None and known.trusted and known.sha256 == digest_of(before)):
+            data = before + line
+            asks = tuple(ask.sentence for ask in _read_rules(data, name))
+            with contextlib.suppress(OSError):  # it counts in this session all the same
+                self._trust.keep(root, {name: FileAnswer(digest_of(data), trusted=True, asks=asks)})
+        return path
 
     # ------------------------------------------------------------ rules of the folder
     def _read(self) -> str:

@@ -75,6 +75,13 @@ def is_command(text: str) -> bool:
     return text.startswith("/") and "/" not in text[1:].partition(" ")[0]
 
 
+def only_reads(text: str) -> bool:
+    """Return whether a command is answered while a turn is under way."""
+    from lyra.sage.commands.registry import only_reads
+
+    return only_reads(text)
+
+
 async def run_slash_command(session: Any, text: str) -> ShownResult:
     from lyra.sage.commands.registry import run_command
 

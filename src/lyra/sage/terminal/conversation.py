@@ -1,7 +1,8 @@
 """Conversation: what the person submits, done one after the other; turns, commands, shell commands, questions.
 
-`submit` takes a text at any time; while a turn runs it waits in line. `interrupt` stops what runs and gives the waiting
-texts back to the prompt. The screen calls these and draws `live_lines`; it knows nothing of sessions. Slash commands
+`submit` takes a text at any time. While a turn runs, a message waits: for the model's next step, or else for the end of
+the turn; a command that only reads is answered at once. `interrupt` stops what runs and gives the waiting texts back to
+the prompt. The screen calls these and draws `live_lines`; it knows nothing of sessions. Slash commands
 come from `lyra.sage.commands`; only `/expand` is the terminal's own. A `!command` of the user runs in their own shell
 with their own rights; its output is shown as it comes.
 """
@@ -20,10 +21,10 @@ from typing import Any, Final, NamedTuple
 from lyra.core.clock import Clock, loop_clock
 from lyra.errors import LyraError
 from lyra.kernel.base.tasks import Tasks
+from lyra.sage.agent.attachments import attach
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.agent.tasks.state import TaskRecord
-from lyra.sage.terminal.attachments import prompt_of
-from lyra.sage.terminal.commands_view import is_command, run_slash_command
+from lyra.sage.terminal.commands_view import is_command, only_reads, run_slash_command
 from lyra.sage.terminal.echo import (
     Folds,
     Paper,
@@ -46,12 +47,19 @@ class Submission:
     """A text from the prompt; `folded` is how it stood there, with marks in place of pasted texts. `is_shown`: it
     stands on the screen already, as the last line."""
 
-    __slots__ = ("folded", "is_shown", "text")
+    __slots__ = ("folded", "is_shown", "key", "text")
 
     def __init__(self, text: str, folded: str = "", *, is_shown: bool = False) -> None:
         self.text = text
         self.folded = folded or text
         self.is_shown = is_shown
+        self.key = ""  # of a message that the model is to read in the middle of the turn
+
+    @property
+    def is_message(self) -> bool:
+        """Whether it is for the model, and no command."""
+        text = self.text.strip()
+        return bool(text) and not is_command(text) and not text.startswith("!")
 
 
 class Conversation:
@@ -70,13 +78,16 @@ class Conversation:
         self.restore: Callable[[str], None] = lambda _text: None  # gives a text back to the prompt
         self.refresh: Callable[[], None] = lambda: None  # the status may have changed
         self.reopened: Callable[[], None] = lambda: None  # another session is open in place of the first
+        self.changed: Callable[[], None] = lambda: None  # what waits has changed
         self.look: Callable[[], None] = lambda: None  # tell what has changed in files, before something is done
         self.ended = False
         self._beside: list[str] = []  # output of the user's commands, for the next prompt
+        self._steered: list[Submission] = []  # that the model has got, and the screen does not show yet
         self._shell: ShellView | None = None
         self._turn: asyncio.Task[None] | None = None
         self._is_stopping = False
         self._wake = asyncio.Event()
+        session.steering.listeners.append(self._on_steered)
 
     @property
     def paper(self) -> Paper:
@@ -96,18 +107,58 @@ class Conversation:
         if submission.text.strip().startswith("/expand"):
             self._expand(submission.text)
             return
-        if submission.text.strip():
+        if self.working and is_command(submission.text.strip()) and only_reads(submission.text):
+            self._tasks.start(self._answer_beside(submission), name="command")
+        elif submission.text.strip():
             self.waiting.append(submission)
             self._wake.set()
+            if self.view is not None and all(waiting.is_message for waiting in self.waiting):
+                self._tasks.start(self._steer(submission), name="steer")
+            self.changed()
             self.paper.mark_changed()
+
+    async def _answer_beside(self, submission: Submission) -> None:
+        """Answer a command that only reads, while something else is under way."""
+        self._echo(submission)
+        try:
+            result = await run_slash_command(self.session, submission.text.strip())
+        except LyraError as error:
+            self._show_error(error)
+        else:
+            self.sheet.print("command", result.lines(self.sheet.width, self.paper.facts))
+
+    async def _steer(self, submission: Submission) -> None:
+        """Have the model read a waiting message before it is asked next; one with images waits for its own turn."""
+        attached = await attach(self.session, submission.folded)
+        if submission in self.waiting and self.view is not None and self.session.is_busy and not attached.images:
+            submission.key = self.session.steer(submission.text, beside=attached.beside)
+
+    def _on_steered(self, key: str, _text: str) -> None:
+        """Take a waiting message as sent: the model has got it, after the calls whose ends are still to be shown."""
+        for submission in self.waiting:
+            if submission.key == key:
+                self.waiting.remove(submission)
+                self._steered.append(submission)
+                self._show_steered()
+                self.changed()
+                return
+
+    def _show_steered(self) -> None:
+        """Print the messages that the model has got in the middle of the turn, below the calls before them."""
+        if self.view is None or not self._steered or self.view.is_calling:
+            return
+        self.view.hold()
+        width = self.sheet.width
+        for submission in self._steered:
+            lines = prompt_lines(submission.folded.strip(), width, self.paper.facts)
+            self.sheet.print("user", [*lines, *note_lines("sent in the middle of its work", width)])
+        self._steered.clear()
 
     def interrupt(self) -> bool:
         """Stop what runs; False where nothing runs. A second time, the turn is left without waiting for its end."""
         if not self.working:
             return False
-        if self.waiting:
-            self.restore("\n".join(submission.folded for submission in self.waiting))
-            self.waiting.clear()
+        self._give_back()
         if self._shell is not None:
             self._tasks.start(self._shell.stop(), name="stop shell command")
         elif self._is_stopping and self._turn is not None:
@@ -117,10 +168,19 @@ class Conversation:
             self._tasks.start(self._interrupt(), name="interrupt")
         return True
 
+    def _give_back(self) -> None:
+        """Put what waits back into the prompt, before what is typed there."""
+        self.session.steering.clear()
+        texts = [submission.folded for submission in self.waiting]
+        self.waiting.clear()
+        if texts:
+            self.restore("\n".join(texts))
+            self.changed()
+
     def end(self) -> None:
         """Leave: the run ends as soon as what runs has stopped."""
         self.ended = True
-        self.waiting.clear()
+        self._give_back()
         self.interrupt()
         self._wake.set()
 
@@ -180,7 +240,9 @@ class Conversation:
                     self._wake.clear()
                     await self._wake.wait()
                     continue
-                await self._perform(self.waiting.popleft())
+                submission = self.waiting.popleft()
+                self.changed()
+                await self._perform(submission)
                 self.refresh()
                 self.paper.mark_changed()
         finally:
@@ -233,12 +295,12 @@ class Conversation:
         self._beside.append(outcome.for_model)
 
     async def _run_prompt(self, submission: Submission) -> None:
-        prompt = prompt_of(submission.text, self.session.folder, folded=submission.folded)
         self._echo(submission)
-        for text in prompt.notes:
+        attached = await attach(self.session, submission.folded)
+        for text in attached.notes:
             self.note(text)
-        beside, self._beside = "\n\n".join(self._beside), []
-        await self._run_turn(prompt.content, beside=beside)
+        beside, self._beside = "\n\n".join([*self._beside, *filter(None, [attached.beside])]), []
+        await self._run_turn(submission.text, beside=beside, images=attached.images)
 
     # ------------------------------------------------------------ one turn
     async def _run_turn(self, content: Any, **send_with: Any) -> None:
@@ -258,6 +320,7 @@ class Conversation:
         finally:
             self._turn.cancel()
             view.finish()
+            self._show_steered()
             self.desk.end()
             self.view = self._turn = None
         if view.status == "interrupted":
@@ -274,6 +337,7 @@ class Conversation:
                 else:
                     await view.prepare(line)
                     view.take(line)
+                    self._show_steered()
                 if line["type"] == "usage":
                     self.refresh()
                 count += 1

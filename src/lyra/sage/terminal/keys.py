@@ -8,6 +8,7 @@ while a question is open: its own keys, each alone; other letters, and words, go
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -25,7 +26,6 @@ from prompt_toolkit.layout.dimension import Dimension
 from prompt_toolkit.widgets import SearchToolbar
 
 from lyra.core.secrets.visible import without_invisible
-from lyra.sage.terminal.attachments import Pastes
 from lyra.sage.terminal.completion import PromptHistory
 from lyra.sage.terminal.conversation import Conversation, Submission
 from lyra.sage.terminal.text.styled_lines import Marks, clip_text
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _TWICE_S: Final = 2.0  # within which a second ctrl-c leaves
 _WORD_S: Final = 0.7  # within which a key belongs to the word before it
 _ALONE_S: Final = 0.3  # after which a key is an answer, and not the beginning of a word
-_MODES: Final = ("default", "accept-edits", "plan")
+_MODES: Final = ("default", "accept-edits", "plan", "sandboxed")
 
 
 class Keyboard:
@@ -204,6 +204,34 @@ _ROWS_MAX: Final = 12
 _MENU_ROWS: Final = 6
 
 
+_PASTE_LINES_LEAST: Final = 4  # a shorter paste is put into the prompt as it is
+_PASTE_CHARS_LEAST: Final = 1_000
+_MARK: Final = re.compile(r"\[paste (\d+): [^\]\n]*\]")
+
+
+class Pastes:
+    """Pasted texts that stand in the prompt as a mark."""
+
+    __slots__ = ("_texts",)
+
+    def __init__(self) -> None:
+        self._texts: dict[int, str] = {}
+
+    def fold(self, text: str) -> str:
+        """Return what to put into the prompt for a paste: the text, or a mark for one of many lines."""
+        lines = text.count("\n") + 1
+        if lines < _PASTE_LINES_LEAST and len(text) < _PASTE_CHARS_LEAST:
+            return text
+        number = len(self._texts) + 1
+        self._texts[number] = text
+        size = f"{lines} lines" if lines > 1 else f"{len(text)} characters"
+        return f"[paste {number}: {size}]"
+
+    def unfold(self, text: str) -> str:
+        """Return the prompt with the pasted texts in place of their marks."""
+        return _MARK.sub(lambda mark: self._texts.get(int(mark[1]), mark[0]), text)
+
+
 class _StoredHistory(History):
     """The kept prompts, as the buffer reads them: newest first."""
 
@@ -299,10 +327,19 @@ class PromptBox:
         self.replace(text)
 
     def bring_back(self) -> None:
-        """Show again what was set aside."""
+        """Show again what was set aside, before what has been typed since."""
         self._draft, draft = "", self._draft
-        if draft and self.is_empty:
-            self.replace(draft)
+        self.join(draft)
+
+    def join(self, text: str) -> None:
+        """Put a text before what is typed."""
+        if text:
+            self.replace("\n".join(filter(None, (text, self.buffer.text))))
+
+    @property
+    def unsent(self) -> str:
+        """All that was typed and not sent, with pasted texts in place of their marks."""
+        return self._pastes.unfold("\n".join(filter(None, (self._draft, self.buffer.text))))
 
     # ------------------------------------------------------------ windows
     def _prefix(self, line_number: int, wrap_count: int) -> StyleAndTextTuples:

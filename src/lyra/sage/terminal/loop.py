@@ -20,6 +20,7 @@ from lyra.sage.agent.live import LiveSession
 from lyra.sage.agent.session_notices import SessionNotices
 from lyra.sage.terminal.completion import CommandName, FileNames, PromptCompleter, PromptHistory, history_file
 from lyra.sage.terminal.conversation import Conversation, Submission
+from lyra.sage.terminal.draft import Draft, take_left_over
 from lyra.sage.terminal.echo import Paper, note_lines, prompt_lines
 from lyra.sage.terminal.facts import TerminalFacts
 from lyra.sage.terminal.first_run import welcome_lines
@@ -70,8 +71,15 @@ async def _run_live(
     box = PromptBox(kept, PromptCompleter(files, lambda: command_names(session)), facts.marks, screen.style)
     bar = StatusBar(session, screen, conversation)
     conversation.refresh = bar.refresh
-    conversation.restore = conversation.desk.restore = box.replace
+    conversation.restore, conversation.desk.restore = box.join, box.replace
     box.label = lambda: conversation.desk.label
+    draft = Draft(session.id, session.folder, lambda: _not_sent(conversation, box), session.without_keys)
+    left_over = await asyncio.to_thread(take_left_over, session.folder)
+    if left_over:
+        box.join(left_over)
+        conversation.note("the prompt has what was typed, and not sent, when the last session of this folder broke off")
+    conversation.changed = draft.schedule
+    box.buffer.on_text_changed += lambda _buffer: draft.schedule()
     keyboard = Keyboard(conversation, box)
     screen.connect(
         conversation.live_lines,
@@ -85,22 +93,32 @@ async def _run_live(
     for number in (signal.SIGTERM, signal.SIGHUP):  # so that the terminal is left as it was
         asyncio.get_running_loop().add_signal_handler(number, conversation.end)
     tasks = Tasks()
-    tasks.start(_after_first_frame(session, bar, conversation), name="after the first frame")
+    tasks.start(_after_first_frame(session, bar, conversation, files), name="after the first frame")
     try:
         await screen.run(conversation.run)
     finally:
         for number in (signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().remove_signal_handler(number)
+        draft.close()
+        await files.close()
         await tasks.close()
         await bar.close()
     return conversation
 
 
-async def _after_first_frame(session: LiveSession, bar: StatusBar, conversation: Conversation) -> None:
-    """Load what may take longer than the prompt: the branch, the highlighter, the sandbox."""
+def _not_sent(conversation: Conversation, box: PromptBox) -> str:
+    """Return what waits and what is typed, as one text."""
+    return "\n".join(filter(None, (*(waiting.text for waiting in conversation.waiting), box.unsent)))
+
+
+async def _after_first_frame(
+    session: LiveSession, bar: StatusBar, conversation: Conversation, files: FileNames
+) -> None:
+    """Load what may take longer than the prompt: the branch, the highlighter, the names of files, the sandbox."""
     await asyncio.sleep(0.05)
     await asyncio.to_thread(_load_slow_parts)
     bar.refresh()
+    files.refresh()
     conversation.desk.sandbox = str((await session.opening()).get("sandbox", ""))
 
 

@@ -146,7 +146,7 @@ class _LineReader:
     def show_question(self) -> None:
         """Print the current question with its keys, once for each of its steps."""
         question = self._conversation.desk.current
-        state = f"{question.id} {question.label}" if question is not None else ""
+        state = f"{question.id} {question.step}" if question is not None else ""
         if question is not None and state != self._asked:
             self._screen.show(self._conversation.live_lines(self._screen.width, 50))
         self._asked = state

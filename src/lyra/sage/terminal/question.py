@@ -1,7 +1,8 @@
 """A question to the person at the terminal: what it shows, which keys answer it, and what each key means.
 
 Three kinds: a permission (y a n e ?), a choice or free text of AskUser, and an effect in doubt (r s f). Enter alone
-answers none of them. A question only says what was decided (`Decision`); `questions` hands it to the session.
+answers none of them. Where "always" may mean this call, its beginning or its program, a number follows `a`. A question
+only says what was decided (`Decision`); `question_desk` hands it to the session.
 """
 
 from __future__ import annotations
@@ -57,6 +58,12 @@ def rule_in_words(rule: str, folder: str = "", command: str = "") -> str:
     if match["tool"] in ("Edit", "Write", "MultiEdit", "Read", "Glob", "Grep"):
         return f"always in {pattern}" if pattern.endswith("**") else f"always {pattern}"
     return f"always for {pattern}"
+
+
+def _join_rules(words: list[str]) -> str:
+    """Return what "always" may mean, in one line."""
+    wider = [text.removeprefix("always").lstrip(": ") for text in words[1:]]
+    return " or ".join([", ".join([words[0], *wider[:-1]]), *wider[-1:]])
 
 
 class TerminalQuestion:
@@ -119,8 +126,16 @@ class TerminalQuestion:
         return match["rule"] if match is not None else ""
 
     @property
+    def rules(self) -> list[str]:
+        """The rules that "always" may add, the exact one first."""
+        rules = self.line.get("rules")
+        return [str(rule) for rule in rules] if rules else [self.always] if self.always else []
+
+    @property
     def title(self) -> str:
         """The sentence in front of the keys."""
+        if self._step == "always":
+            return "Always allow what? (esc goes back)"
         if self.is_permission:
             return f"Allow {_WHAT.get(self.tool, (self.tool and f'this call of {exact(self.tool)}') or 'this')}?"
         if self.is_doubt:
@@ -155,7 +170,12 @@ class TerminalQuestion:
     @property
     def takes_text(self) -> bool:
         """Whether the prompt is for an answer now, not for a single key."""
-        return bool(self._step)
+        return self._step in ("reason", "edit", "answer")
+
+    @property
+    def step(self) -> str:
+        """Return what is asked for now: the keys where it is empty."""
+        return self._step
 
     @property
     def label(self) -> str:
@@ -169,17 +189,30 @@ class TerminalQuestion:
         if not self.is_permission:
             return []
         command = str(self.arguments.get("command", ""))
-        always = [Choice("a", rule_in_words(self.always, self._folder, command))] if self.always else []
+        words = [rule_in_words(rule, self._folder, command) for rule in self.rules]
+        if self._step == "always":
+            return [Choice(str(number), text) for number, text in enumerate(words, 1)]
+        wider = [text.removeprefix("always").lstrip(": ") for text in words[1:]]
+        always = (
+            [Choice("a", ", ".join([words[0], *wider[:-1]]) + "".join(f" or {text}" for text in wider[-1:]))]
+            if words
+            else []
+        )
         edit = [Choice("e", "edit it first")] if self.edited_field is not None else []
         return [Choice("y", "once"), *always, Choice("n", "no, tell it why"), *edit, Choice("?", "why am I asked")]
 
     def press(self, key: str) -> Decision | str | None:
         """Return the meaning of a key: a Decision; `why`, where an explanation is asked for; `text`, where the prompt
-        takes an answer from now on; None for a key without a meaning."""
+        takes an answer from now on; `choose`, where other keys do; None for a key without a meaning."""
         if key not in {choice.key for choice in self.choices}:
             return None
         if self.is_doubt:
             return Decision({"r": "retry", "s": "skip", "f": "fail"}[key])
+        if self._step == "always":
+            return Decision("always", text=self.rules[int(key) - 1] if key != "1" else "")
+        if key == "a" and len(self.rules) > 1:
+            self._step = "always"
+            return "choose"
         if key in "ya":
             return Decision("allow" if key == "y" else "always")
         if key == "?":
@@ -189,7 +222,7 @@ class TerminalQuestion:
 
     def back(self) -> bool:
         """Go back from the text to the keys; False where there are none."""
-        if self._step in ("reason", "edit"):
+        if self._step in ("reason", "edit", "always"):
             self._step = ""
             return True
         return False

@@ -133,7 +133,7 @@ class QuestionDesk:
             self._decide(question, meaning)
         elif meaning == "why":
             self._sheet.print("note", why_lines(question, self._sheet.width))
-        else:
+        elif meaning == "text":
             self.restore(question.draft)
         self._sheet.paper.mark_changed()
         return True

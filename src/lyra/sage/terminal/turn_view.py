@@ -316,6 +316,11 @@ class TurnView:
 
     # ------------------------------------------------------------ what is live
     @property
+    def is_calling(self) -> bool:
+        """Whether calls are under way."""
+        return bool(self._calls)
+
+    @property
     def shows_calls(self) -> bool:
         """Whether the live lines begin with a call."""
         return bool(self._calls) and not self._text.tail.strip()

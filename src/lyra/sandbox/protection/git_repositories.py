@@ -152,6 +152,29 @@ def find_named_paths(repositories: Iterable[str], roots: Sequence[str] = ()) -> 
     return NamedPaths(tuple(paths), tuple(files))
 
 
+def find_program_setting(folders: Iterable[str]) -> str | None:
+    """Return the first setting of the repositories around these folders that names a program which git would run; None
+    where there is none. What the user's own settings name is not looked at."""
+    for folder in folders:
+        for dot_git in enclosing_repositories(os.path.realpath(folder)):
+            own = read_settings(
+                f"{place}/{name}" for place in _folders(dot_git) for name in ("config", "config.worktree")
+            )
+            for _, setting in own.settings:
+                if names_program(setting):
+                    return setting.full_name
+    return None
+
+
+def names_program(setting: GitSetting) -> bool:
+    """Return whether a setting of git has a command line as its value."""
+    if setting.value.lower() in _NO_PATHS:
+        return False
+    return (
+        setting.section in _COMMAND_SECTIONS or setting.name in _COMMAND_NAMES or setting.key in _COMMANDS
+    ) or setting.section == "hook"
+
+
 def _user_files() -> list[str]:
     """Return the settings files of the machine and of the user, existing or not."""
     home, read = os.path.expanduser("~"), os.environ.get
@@ -336,6 +359,11 @@ class GitSetting(NamedTuple):
     @property
     def key(self) -> str:
         return f"{self.section}.{self.name}"
+
+    @property
+    def full_name(self) -> str:
+        """The name as git takes it, with its subsection."""
+        return f"{self.section}.{self.subsection}.{self.name}" if self.subsection else self.key
 
 
 class GitSettings(NamedTuple):

@@ -10,15 +10,18 @@ that Read and Grep can open. Time-out, cancellation and the end of the caller's 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from lyra.core.clock import SystemClock
 from lyra.core.limits import CAPABILITY_LENGTH_MAX
 from lyra.core.rights.capability import Capability, Grant
-from lyra.core.tool import Tool, caller, ending, job_log, progress, rights
+from lyra.core.tool import Holding, Tool, caller, ending, job_log, progress, rights
 from lyra.errors import CapabilityDenied, ConfigError, ToolError
 from lyra.sandbox.protection.forbidden_names import clean_up
 from lyra.tools.builtin.workspace import Workspace
@@ -56,7 +59,7 @@ def bash_tools(
         concurrency="sequential",
         folders=workspace.roots,
     )
-    return [bash, *jobs.tools()]
+    return [msgspec.structs.replace(bash, holds=family.hold), *jobs.tools()]
 
 
 def _needs(arguments: dict[str, Any]) -> list[Capability]:
@@ -138,6 +141,17 @@ class _Bash:
         self._readable = readable
         self._jobs = jobs
 
+    def hold(self, grant: Grant, command: str) -> Holding:
+        """Return how the sandbox would hold a command line with these rights."""
+        from lyra.sandbox.protection.git_repositories import find_program_setting
+        from lyra.sandbox.sandbox import may_work
+
+        if self._most is not None:
+            grant = grant.narrow(self._most)
+        folders = _find_folders_of(self._workspace.root, command) if "git" in command else []
+        is_plain = folders is not None and find_program_setting(folders) is None
+        return Holding(self._sandbox is not None or may_work(), _has_network(grant), is_plain)
+
     async def bash(
         self,
         command: str,
@@ -200,9 +214,25 @@ class _Bash:
             raise ToolError(error.message, hint=error.hint, reason="permission_denied") from None
         extra_roots = [root for root in self._workspace.roots[1:] if _may_work_in(grant, root)]
         profile = replace(profile, writable_also=(*profile.writable_also, *extra_roots))
-        # A Grant of everything names no host; in a narrowed Grant each layer has to name one.
-        named = [any(cap.name in _NETWORK for cap in layer) for layer in grant.layers]
-        return profile if named and all(named) else replace(profile, egress=None)
+        return profile if _has_network(grant) else replace(profile, egress=None)
+
+
+def _has_network(grant: Grant) -> bool:
+    """Return whether commands reach hosts. A Grant of everything names no host; in a narrowed Grant each layer has to
+    name one."""
+    named = [any(cap.name in _NETWORK for cap in layer) for layer in grant.layers]
+    return bool(named) and all(named)
+
+
+def _find_folders_of(root: str, command: str) -> list[str] | None:
+    """Return the workspace and the folder that a list of commands enters by `cd`; None where that is not known."""
+    from lyra.tools.shell.command_line import read_line
+
+    moves = [part for _, part in read_line(command).parts if part.text.startswith("cd")]
+    if not moves:
+        return [root]
+    words = moves[0].text.split()
+    return [root, os.path.join(root, words[1])] if len(moves) == 1 and len(words) == 2 and moves[0].plain else None
 
 
 def _may_work_in(grant: Grant, root: str) -> bool:

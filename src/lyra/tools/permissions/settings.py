@@ -73,8 +73,10 @@ def permissions_of(
     attended: bool = True,
     keep: Callable[[Rule], object] | None = None,
     answers: Iterable[Rule] = (),
+    own_text: bool = False,
 ) -> Permissions:
-    """Return the Permissions that these layers come to; `mode` overrides theirs. `extra_folders` count as inside."""
+    """Return the Permissions that these layers come to; `mode` overrides theirs. `extra_folders` count as inside.
+    `own_text`: the files of the workspace are the user's own project."""
     rules: list[Rule] = []
     protected: list[str] = []
     forbidden: list[str] = []
@@ -100,6 +102,7 @@ def permissions_of(
         attended=attended,
         keep=keep,
         answers=answers,
+        own_text=own_text,
     )
 
 

@@ -91,7 +91,9 @@ class Subject(NamedTuple):
     workspace: str = ""
     alone: bool = False  # `value` is the only argument
     whole: str | None = None  # for an unknown tool: all its arguments as canonical JSON
-    confined: bool = False  # for an unknown tool: the program that runs it has no network and writes nowhere
+    confined: bool = False  # nothing can leave by the call: the program that runs it has no network
+    held: bool | None = None  # for a command of Lyra's own tools: a sandbox holds it; False: none works here
+    reads: bool = False  # the sandbox holds the command, and it only reads
 
 
 def facts_of(tool: str) -> ToolFacts:
@@ -200,6 +202,18 @@ def read_url(text: str) -> CanonicalUrl | None:
     path = posixpath.normpath("/" + path.lstrip("/")) if path else "/"
     query = f"?{parts.query}" if parts.query else ""
     return CanonicalUrl(scheme, host.lower(), None if port == _PORTS.get(scheme) else port, path + query)
+
+
+_PACKAGES: Final = re.compile(
+    r"(?:^|[\s/'\"=:])(?:node_modules|site-packages|dist-packages|bower_components|\.tox|\.?venv|vendor|third_party"
+    r"|\.cargo|\.rustup|\.nvm|\.pyenv|\.cache)(?=/(?!(?:\.bin|bin)/)|[\s'\"]|$)"
+)
+
+
+def names_packages(text: str) -> bool:
+    """Return whether a path, a command line or a list of paths names a folder of installed packages; their programs are
+    run and not read."""
+    return _PACKAGES.search(text) is not None
 
 
 def check_workspace(path: str) -> str:

@@ -16,7 +16,7 @@ from typing import Final
 from lyra.core.checking.document import Path
 from lyra.vesper.check.answers import CODE_FIELDS
 from lyra.vesper.check.effects import DANGEROUS, covering, matches, overlap, parse_denial
-from lyra.vesper.check.errors import judge_calls, judge_unmapped_errors, judge_unmet_rules
+from lyra.vesper.check.errors import judge_calls, judge_unmapped_errors, judge_unmet_rules, list_error_codes
 from lyra.vesper.check.infer import Typing
 from lyra.vesper.check.satisfiable import judge_contracts
 from lyra.vesper.check.state import CheckState, NameScope
@@ -234,6 +234,7 @@ NODE_TYPES: Final = (
     "scheduled_job",
 )
 _RESERVED: Final = frozenset({*KEYWORDS, *FORMS, "true", "false", "null"})
+_OUTCOME_FIELDS: Final = ("success", "status", "error", "error_code", "message")  # of every outcome, in a test case
 _INTENT_CHARS_MIN: Final = 10
 _STEPS_WITHOUT_CONTRACTS_MAX: Final = 5
 
@@ -398,6 +399,24 @@ def judge_inputs_of_tests(_: NodeProgram, state: CheckState) -> None:
                 state.warn("unknown_input", f"the node has no input `{name}`", path, hint=hint)
 
 
+def judge_answers_of_tests(program: NodeProgram, state: CheckState) -> None:
+    """Remark on test cases that expect outputs or error codes which the node does not have."""
+    outputs = {output.name for output in (*program.success, *program.error)}
+    declared = list_error_codes(program)
+    calls = any(step.operation == "call_node" for step in state.node.all_steps())  # whose codes may be the node's
+    for index, case in enumerate(state.node.testing.test_cases):
+        path = ("testing", "test_cases", index, "expected_output")
+        for name, value in case.expected_output.items():
+            if outputs and name.split(".")[0] not in {*outputs, *_OUTCOME_FIELDS}:
+                hint = close_to(name, {*outputs, "error_code", "message"})
+                state.warn("unknown_output", f"the node has no output `{name}`", (*path, name), hint=hint)
+            is_code = name in CODE_FIELDS and isinstance(value, str) and declared is not None and not calls
+            if is_code and value not in {*(declared or ()), *CODES}:
+                message = f"the node does not answer with the error code `{value}`"
+                hint = close_to(value, declared or ())
+                state.warn("undeclared_error", message, (*path, name), hint=hint, value=True)
+
+
 def judge_dependencies(_: NodeProgram, state: CheckState) -> None:
     for index, name in enumerate(state.node.metadata.dependencies):
         if not is_node_id(name) and not is_node_id(f"{name}_v1"):
@@ -439,6 +458,7 @@ RULES: Final[tuple[Rule, ...]] = (
     judge_latencies,
     judge_resource_limits,
     judge_inputs_of_tests,
+    judge_answers_of_tests,
     judge_dependencies,
     judge_entries,
     judge_contracts,

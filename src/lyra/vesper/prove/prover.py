@@ -76,10 +76,29 @@ class _Claim(NamedTuple):
     program: ir.NodeProgram  # in which a replay shows it: contracts are judged one at a time
 
 
-def prove(node: Node, *, folder: Path | None = None) -> list[ProofResult]:
-    """Return the results for a node. With a folder, verdicts are kept there, by the content of the node."""
+def prove(
+    node: Node, *, folder: Path | None = None, progress: Callable[[int], None] | None = None
+) -> list[ProofResult]:
+    """Return the results for a node. With a folder, verdicts are kept there, by the content of the node. `progress`
+    is called with the number of questions that are decided."""
     with _solver:
-        return _Proof(program_of(node), node).results(folder)
+        proof = _Proof(program_of(node), node)
+        return [*_list_unjudged(proof.program), *proof.results(folder, progress)]
+
+
+def _list_unjudged(program: ir.NodeProgram) -> list[ProofResult]:
+    """Return a result for each contract that no execution judges."""
+    groups = {
+        "precondition": program.preconditions,
+        "postcondition": program.postconditions,
+        "invariant": program.invariants,
+    }
+    return [
+        ProofResult(kind, contract.text, UNKNOWN, None, f"never judged: {contract.reason}")
+        for kind, contracts in groups.items()
+        for contract in contracts
+        if contract.expression is None
+    ]
 
 
 def prove_program(program: ir.NodeProgram, cases: Sequence[Mapping[str, Any]] = ()) -> list[ProofResult]:
@@ -206,13 +225,17 @@ class _Proof:
 
     # ------------------------------------------------------------ results
 
-    def results(self, folder: Path | None) -> list[ProofResult]:
+    def results(self, folder: Path | None, progress: Callable[[int], None] | None = None) -> list[ProofResult]:
         claims = list(_claims(self.program, self.node))
         file = None if folder is None else folder / f"{self.key(claims)}.json"
         kept = _read_kept(file) if file is not None else None
         if kept is not None and all(self._still_fails(claims, result) for result in kept if result.input is not None):
             return kept
-        results = [self._note_vacuous(claim, self.judge(claim)) for claim in claims]
+        results = []
+        for claim in claims:
+            results.append(self._note_vacuous(claim, self.judge(claim)))
+            if progress is not None:
+                progress(len(results))
         results += self._redundant()
         results += [
             ProofResult("unreachable_step", name, PROVED, None, _UNREACHABLE, name) for name in self._never_reached()

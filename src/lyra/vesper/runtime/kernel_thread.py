@@ -47,7 +47,9 @@ class KernelThread:
 
     @property
     def is_running(self) -> bool:
-        return self._thread is not None and not self._closed
+        if self._thread is None or self._closed:
+            return False
+        return not self._started.done() or self._started.exception() is None
 
     def call(self, work: Callable[[Kernel], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine on the kernel's loop and return its result."""

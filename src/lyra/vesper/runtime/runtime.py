@@ -129,7 +129,11 @@ class Runtime:
         for node in self._handlers:
             self.program(node)  # a node with mistakes handles nothing
         if self._store != "memory":
-            self.start()
+            try:
+                self.start()
+            except BaseException:
+                self.close()
+                raise
 
     def start(self) -> None:
         """Open the store, so that processes which a crash interrupted resume; else the first use opens it."""

@@ -17,9 +17,6 @@ description = "Some words"
 
 [assets]
 {assets}
-
-[permissions]
-{permissions}
 """
 COMMAND = "---\ndescription: Ships\n---\nShip it.\n"
 SKILL = "---\ndescription: Releases\n---\nRelease it.\n"
@@ -27,8 +24,8 @@ AGENT = "---\ndescription: Checks\n---\nCheck it.\n"
 
 
 def make(folder: Path, files: dict[str, str] | None = None, **parts: Any) -> Path:
-    """A plugin's folder with a manifest made of `id`, `version`, `head`, `assets` and `permissions`."""
-    given = {"id": "acme", "version": "1.0", "head": "", "assets": "", "permissions": "", **parts}
+    """A plugin's folder with a manifest made of `id`, `version`, `head` and `assets`."""
+    given = {"id": "acme", "version": "1.0", "head": "", "assets": "", **parts}
     put(folder / "plugin.toml", MANIFEST.format(**given))
     for name, text in (files or {}).items():
         put(folder / name, text)

@@ -29,7 +29,6 @@ def test_a_program_of_a_plugin_is_run_as_a_hook(desk: Desk, tmp_path: Path, monk
         tmp_path / "acme",
         {"hooks.toml": "[[hooks.PreToolUse]]\ncommand = ['./check.sh']\nblocking = true\n"},
         assets='hooks = ["hooks.toml"]',
-        permissions='commands = ["./check.sh"]\nfiles = "write"',
     )
     put(folder / "check.sh", SCRIPT).chmod(0o755)
     store = PluginStore()

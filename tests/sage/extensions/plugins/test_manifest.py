@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyra.sage.extensions.plugins.manifest import PluginDependency, read_manifest, version_key
+from lyra.sage.extensions.plugins.manifest import read_manifest
 from tests.sage.extensions.plugins.support import COMMAND, make
 from tests.sage.extensions.support import put
 
@@ -25,20 +25,13 @@ def test_every_key_is_in_the_manifest(tmp_path: Path) -> None:
     make(
         tmp_path,
         {"commands/ship.md": COMMAND},
-        head='dependencies = ["base>=1.2", "other"]',
         assets='commands = ["commands/ship.md"]',
-        permissions='tools = ["Read"]\ncommands = ["git diff *"]\nhosts = ["a.example"]\nvariables = ["T"]\n'
-        'files = "read"',
     )
     manifest, _ = read_manifest(str(tmp_path))
     assert manifest is not None
     assert (manifest.id, manifest.name, manifest.version) == ("acme", "Some name", "1.0")
     assert manifest.description == "Some words"
-    assert manifest.dependencies == (PluginDependency("base", "1.2"), PluginDependency("other"))
     assert manifest.assets == {"commands": ("commands/ship.md",)}
-    permissions = manifest.permissions
-    assert (permissions.tools, permissions.commands) == (("Read",), ("git diff *",))
-    assert (permissions.hosts, permissions.variables, permissions.files) == (("a.example",), ("T",), "read")
 
 
 @pytest.mark.parametrize(
@@ -46,26 +39,16 @@ def test_every_key_is_in_the_manifest(tmp_path: Path) -> None:
     [
         ({"head": "verson = 1"}, ":6: a plugin has no key 'verson' (did you mean 'version'?)"),
         ({"assets": "skils = []"}, "assets has no key 'skils' (did you mean 'skills'?)"),
-        ({"permissions": "tool = []"}, "permissions has no key 'tool'"),
         ({"id": "Acme"}, ":2: an id has small letters"),
         ({"id": "sage"}, ":2: sage is a name of Sage's own"),
         ({"id": "a" * 41}, ":2: an id has small letters"),
         ({"id": "a--b"}, ":2: an id has small letters"),
         ({"version": "one"}, ":4: a version is"),
         ({"version": "1.2.3.4.5"}, ":4: a version is"),
-        ({"head": 'dependencies = ["acme"]'}, ":6: a dependency is another plugin's id"),
-        ({"head": 'dependencies = ["A"]'}, ":6: a dependency is another plugin's id"),
-        ({"head": "dependencies = 7"}, ":6: dependencies is a list"),
         ({"assets": 'commands = "commands/a.md"'}, "commands is a list"),
         ({"assets": 'commands = ["commands/none.md"]'}, "does not exist"),
         ({"assets": 'commands = ["ship.md"]'}, "commands lie in the folder commands/"),
-        ({"assets": 'tools = ["a.py"]'}, "ends in .yaml"),
-        ({"permissions": 'tools = ["Bash("]'}, "is not a rule"),
-        ({"permissions": 'commands = [""]'}, "one line"),
-        ({"permissions": 'commands = ["a\\nb"]'}, "one line"),
-        ({"permissions": 'hosts = ["a/b"]'}, "can never match"),
-        ({"permissions": "hosts = [7]"}, "one line"),
-        ({"permissions": 'files = "all"'}, "files is one of none, read, write"),
+        ({"assets": 'hooks = ["a.py"]'}, "ends in .toml"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, parts: dict[str, Any], problem: str) -> None:
@@ -89,23 +72,23 @@ def test_another_schema_is_refused(tmp_path: Path, schema: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["../a.yaml", "/etc/a.yaml", "x/../../a.yaml", "~/a.yaml", ".git/a.yaml", "a\\b.yaml", "x/../a.yaml", "."]
+    "path", ["../a.toml", "/etc/a.toml", "x/../../a.toml", "~/a.toml", ".git/a.toml", "a\\b.toml", "x/../a.toml", "."]
 )
 def test_a_path_cannot_lead_out(tmp_path: Path, path: str) -> None:
-    put(tmp_path / "a.yaml", "x")
-    plugin = make(tmp_path / "plugin", {"a.yaml": "x", "x/b": "x"}, assets=f"tools = ['{path}']")
+    put(tmp_path / "a.toml", "x")
+    plugin = make(tmp_path / "plugin", {"a.toml": "x", "x/b": "x"}, assets=f"hooks = ['{path}']")
     assert len(told(plugin)) == 1
 
 
 def test_a_link_is_no_part(tmp_path: Path) -> None:
     """Neither the file itself nor a folder on the way to it, and the manifest is no link either."""
-    put(tmp_path / "elsewhere" / "a.yaml", "x")
-    plugin = make(tmp_path / "plugin", assets='tools = ["a.yaml", "folder/a.yaml"]')
-    os.symlink(tmp_path / "elsewhere" / "a.yaml", plugin / "a.yaml")
+    put(tmp_path / "elsewhere" / "a.toml", "x")
+    plugin = make(tmp_path / "plugin", assets='hooks = ["a.toml", "folder/a.toml"]')
+    os.symlink(tmp_path / "elsewhere" / "a.toml", plugin / "a.toml")
     os.symlink(tmp_path / "elsewhere", plugin / "folder")
     assert [text.partition("'")[2] for text in told(plugin)] == [
-        "a.yaml' is a link, or lies behind one",
-        "folder/a.yaml' is a link, or lies behind one",
+        "a.toml' is a link, or lies behind one",
+        "folder/a.toml' is a link, or lies behind one",
     ]
     (tmp_path / "other").mkdir()
     os.symlink(plugin / "plugin.toml", tmp_path / "other" / "plugin.toml")
@@ -123,12 +106,6 @@ def test_texts_are_fit_for_a_terminal(tmp_path: Path) -> None:
     manifest, _ = read_manifest(str(tmp_path))
     assert manifest is not None
     assert manifest.description == "a[2Jbc"
-
-
-def test_versions_compare_as_numbers() -> None:
-    assert version_key("1.10") > version_key("1.9")
-    assert version_key("1") == version_key("1.0.0")
-    assert version_key("") < version_key("0.1")
 
 
 @given(st.binary(max_size=300))

@@ -1,4 +1,4 @@
-"""Installed plugins: installing is not enabling, enabling is consent to what is declared, and nothing is left half."""
+"""Installed plugins: installing is not enabling, enabling is consent to what it asks for, and nothing is left half."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lyra.sage.extensions.plugins.store import PluginStore
 from tests.sage.extensions.plugins.support import COMMAND, make
 from tests.sage.extensions.support import Desk, put
 
-FETCH = 'name: fetch\ndescription: F\nimplementation: {type: http, url: "https://api.example/x"}\n'
+HOOK = "[[hooks.Stop]]\ncommand = ['./check.sh', '{}']\n"
 
 
 @pytest.fixture
@@ -114,57 +114,33 @@ def test_an_id_is_installed_once(store: PluginStore, tmp_path: Path) -> None:
     assert store.get("acme").plugin.manifest.version == "2.0"
 
 
+def hooked(tmp_path: Path, version: str, *words: str) -> Path:
+    hooks = "".join(HOOK.format(word) for word in words)
+    return make(tmp_path / version, {"hooks.toml": hooks}, version=version, assets='hooks = ["hooks.toml"]')
+
+
 def test_more_than_was_agreed_to_does_not_count(store: PluginStore, tmp_path: Path) -> None:
-    """A new version with the same permissions goes on; one that declares more waits for its user."""
-    store.install(sources(tmp_path, permissions='tools = ["Read"]'))
+    """A new version that asks for the same or less goes on; one that asks for more waits for its user."""
+    store.install(hooked(tmp_path, "1.0", "a", "b"))
     store.enable("acme")
-    store.install(sources(tmp_path, version="1.1", permissions='tools = ["Read"]'), replace=True)
+    store.install(hooked(tmp_path, "1.1", "b"), replace=True)
     assert active(store) == ["acme"]
-    store.install(sources(tmp_path, version="1.2", permissions='tools = ["Read", "Bash"]'), replace=True)
+    store.install(hooked(tmp_path, "1.2", "b", "c"), replace=True)
     assert active(store) == []
-    assert "declares more than you agreed to" in store.active()[1][0]
+    assert "asks for more than you agreed to" in store.active()[1][0]
     store.enable("acme")
     assert active(store) == ["acme"]
 
 
-def test_dependencies_have_to_be_enabled_in_their_version(store: PluginStore, tmp_path: Path) -> None:
-    store.install(sources(tmp_path, "base", version="1.5"))
-    store.install(sources(tmp_path, "top", head='dependencies = ["base>=1.10"]'))
-    with pytest.raises(ConfigError, match="which is not enabled"):
-        store.enable("top")
-    store.enable("base")
-    with pytest.raises(ConfigError, match=r"1\.5 is installed"):
-        store.enable("top")
-    assert active(store) == ["base"]
-    store.install(sources(tmp_path, "base", version="1.10"), replace=True)
-    store.enable("top")
-    for act in (store.disable, store.remove):
-        with pytest.raises(ConfigError, match="the plugin top depends on base"):
-            act("base")
-    assert active(store) == ["base", "top"]
-
-
-def test_a_plugin_whose_dependency_does_not_count_does_not_count(store: PluginStore, tmp_path: Path) -> None:
-    for name, needs in (("a", ""), ("b", 'dependencies = ["a"]'), ("c", 'dependencies = ["b"]')):
-        plugin_id = f"plugin-{name}"
-        store.install(sources(tmp_path, plugin_id, head=needs.replace('["', '["plugin-')))
-        store.enable(plugin_id)
-    assert active(store) == ["plugin-a", "plugin-b", "plugin-c"]
-    put(store.folder / "plugin-a" / "plugin.toml", "broken")
+def test_consent_of_an_earlier_version_is_asked_anew(store: PluginStore, tmp_path: Path) -> None:
+    """What was kept then were declared permissions, which also limited what texts may use."""
+    store.install(sources(tmp_path))
+    before = {"enabled": {"acme": {"permissions": {"tools": ["Read"], "files": "none"}, "version": "1.0"}}}
+    (store.folder / "enabled.json").write_text(json.dumps(before))
     assert active(store) == []
-    assert len(store.active()[1]) == 3
-
-
-def test_two_plugins_with_one_tool_cannot_both_be_enabled(store: PluginStore, tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        folder = tmp_path / name
-        files = {"fetch.yaml": FETCH}
-        make(folder, files, id=name, assets='tools = ["fetch.yaml"]', permissions='hosts = ["api.example"]')
-        store.install(folder)
-    store.enable("one")
-    with pytest.raises(ConfigError, match="the plugin one has a tool fetch as well"):
-        store.enable("two")
-    assert active(store) == ["one"]
+    assert "sage plugins enable acme" in store.active()[1][0]
+    store.enable("acme")
+    assert active(store) == ["acme"]
 
 
 def test_a_plugin_that_is_broken_or_gone_is_told(store: PluginStore, tmp_path: Path) -> None:
@@ -198,7 +174,7 @@ def test_an_unknown_id_is_told_with_the_one_that_was_meant(store: PluginStore, t
     assert error.value.hint == "did you mean 'acme'?"
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"enabled": {"acme": {"permissions": {"all": true}, "version": "1"}}}'])
+@pytest.mark.parametrize("text", ["{", "[]", '{"enabled": {"acme": {"asks": "all", "version": "1"}}}'])
 def test_a_state_that_cannot_be_read_enables_nothing(store: PluginStore, tmp_path: Path, text: str) -> None:
     """A guess could let a plugin count that its user has not agreed to."""
     store.install(sources(tmp_path))

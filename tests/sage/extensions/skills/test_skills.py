@@ -1,4 +1,4 @@
-"""Skills from files: keys, names, triggers, files beside them, and which of them a person or a model may use."""
+"""Skills from files: keys, names, files beside them, and which of them a person or a model may use."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ def skill_of(desk: Desk, head: str, body: str = "Text.") -> Skill:
 
 
 def test_every_key_of_a_file_is_in_the_skill(desk: Desk) -> None:
+    """A file of an earlier version, with a priority and triggers, is read as well."""
     path = desk.of_user("skills/rel/SKILL.md", RELEASE)
     skill = Skills(desk.places()).entries()["release"]
     assert (skill.description, skill.when_to_use) == ("Makes a release", "a version is to be published")
     assert skill.allowed_tools == ("Read", "Bash(git tag *)")
-    assert (skill.argument_hint, skill.priority, skill.body) == ("[version]", 5, "Release $ARGUMENTS.")
+    assert (skill.argument_hint, skill.body) == ("[version]", "Release $ARGUMENTS.")
     assert (skill.source, skill.folder, skill.origin) == (str(path), str(path.parent), "user")
 
 
@@ -85,77 +86,11 @@ def test_a_model_may_not_use_what_only_a_person_may(desk: Desk) -> None:
     assert "x" in Skills(desk.places()).for_model()
 
 
-def test_the_more_important_skill_comes_first(desk: Desk) -> None:
-    for name, priority in (("a", -1), ("b", 7), ("c", 3)):
-        desk.of_user(f"skills/{name}.md", f"---\ndescription: d\npriority: {priority}\n---\nT.")
-    names = list(Skills(desk.places()).all())
-    assert names[:2] == ["b", "c"]
-    assert names[-1] == "a"
-
-
-@pytest.mark.parametrize(
-    ("triggers", "prompt", "fits"),
-    [
-        ("{keywords: [deploy]}", "please Deploy it", True),
-        ("{keywords: [deploy]}", "the deployment", False),
-        ("{keywords: ['to ship']}", "ready to ship?", True),
-        ("{keywords: [c++]}", "in C++, say", True),
-        ("{patterns: ['v[0-9]+[.][0-9]']}", "make V1.2", True),
-        ("{patterns: ['v[0-9]+[.][0-9]']}", "make v12", False),
-        ("{extensions: [.rs]}", "look at src/main.RS.", True),
-        ("{extensions: [.rs]}", "look at rs", False),
-        ("{keywords: []}", "anything", False),
-    ],
-)
-def test_triggers_fit_messages(desk: Desk, triggers: str, prompt: str, fits: bool) -> None:
-    skill_of(desk, f"triggers: {triggers}")
-    skills = Skills(desk.places())
-    assert [skill.name for skill in skills.fitting(prompt)] == (["x"] if fits else [])
-    assert ("x (d)" in skills.suggestion(prompt)) is fits
-
-
-def test_an_ending_fits_the_files_of_a_message(desk: Desk) -> None:
-    skill_of(desk, "triggers: {extensions: [.sql]}")
-    skills = Skills(desk.places())
-    assert skills.suggestion("look", ("db/a.sql",))
-    assert skills.suggestion("look", ("db/a.py",)) == ""
-
-
-def test_a_skill_that_a_model_may_not_use_is_not_suggested(desk: Desk) -> None:
-    skill_of(desk, "triggers: {keywords: [go]}\ndisable_model_invocation: true")
-    assert Skills(desk.places()).suggestion("go") == ""
-
-
-def test_few_skills_are_suggested_the_most_important_first(desk: Desk) -> None:
-    for number in range(6):
-        head = f"description: d\npriority: {number}\ntriggers: {{keywords: [go]}}"
-        desk.of_user(f"skills/s{number}.md", f"---\n{head}\n---\nT.")
-    suggestion = Skills(desk.places()).suggestion("go")
-    assert [name in suggestion for name in ("s5", "s4", "s3", "s2")] == [True, True, True, False]
-    assert suggestion.index("s5") < suggestion.index("s3")
-
-
-def test_a_pattern_cannot_make_sage_wait(desk: Desk) -> None:
-    """Nested repetitions, which take for ever elsewhere, are matched in linear time or given up."""
-    skill_of(desk, "triggers: {patterns: ['(a+)+$', '(x|x)*y']}")
-    assert Skills(desk.places()).fitting("a" * 3_000 + "!" + "x" * 900) == []
-
-
 @pytest.mark.parametrize(
     "head",
     [
         "version: 1",
         "model: x",
-        "triggers: [a]",
-        "triggers: {keyword: [a]}",
-        "triggers: {keywords: a}",
-        "triggers: {keywords: [1]}",
-        "triggers: {patterns: ['(']}",
-        "triggers: {patterns: ['(?<=a)b']}",
-        "triggers: {patterns: ['(a{1000}){1000}']}",
-        "triggers: {extensions: [py]}",
-        "triggers: {keywords: [" + "a, " * 31 + "]}",
-        "priority: 1001",
         "user_invocable: 1",
         "name: a b",
     ],

@@ -46,7 +46,7 @@ def test_the_description_lists_skills_within_a_bound(desk: Desk) -> None:
     assert "- release: Makes a release. Use it when it is time\n" in text
     assert "- testing: " in text
     for number in range(60):
-        desk.of_user(f"skills/s{number:02}.md", f"---\ndescription: {'d' * 900}\npriority: 1\n---\nT.")
+        desk.of_user(f"skills/a{number:02}.md", f"---\ndescription: {'d' * 900}\n---\nT.")
     text = description(source(desk))
     assert len(text) < LISTED_CHARS_MAX + 500
     assert "more: call it without a name" in text

@@ -1,4 +1,4 @@
-"""What a file defines is found by the language's own parser, by a grammar, or by patterns; strings are masked."""
+"""What a file defines is found by the language's own parser, by or a grammar; strings are masked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from lyra.sage.project.repo_map.outline import (
     FILE_BYTES_MAX,
     LANGUAGES,
-    PATTERN_LANGUAGES,
     SIGNATURE_CHARS_MAX,
     SYMBOLS_MAX,
     grammar_symbols,
@@ -20,7 +19,6 @@ from lyra.sage.project.repo_map.outline import (
     language_of,
     one_line,
     outline_of,
-    pattern_symbols,
 )
 
 
@@ -76,14 +74,6 @@ def test_python_by_its_own_parser():
     ]
     lines = {symbol.name: symbol.line for symbol in outline_of("a.py", PYTHON.encode()).symbols}
     assert PYTHON.split("\n")[lines["area"] - 1].strip().startswith("async def area")
-
-
-def test_python_in_the_middle_of_an_edit_is_read_by_patterns():
-    assert shown("a.py", "class A(B):\n    def f(self, x):\n        return (\nasync def g(): ...\n") == [
-        "class A(B)",
-        "  def f(self, x)",
-        "async def g(): ...",
-    ]
 
 
 @pytest.mark.parametrize("text", ["(" * 5_000, "x = " + "-" * 90_000 + "1", "def f(\0): pass", "\udcff", "a" * 300])
@@ -199,22 +189,13 @@ def test_every_grammar_has_a_sample():
     assert {language_of(path) for path in SAMPLES} == LANGUAGES.keys()
 
 
-@pytest.mark.parametrize("path", SAMPLES)
-def test_without_parsers_patterns_find_the_main_definitions(path):
-    """A machine without the extra `map` has a map, too, if a coarser one."""
-    data = (FOLDER / path).read_bytes()
-    by_grammar = {symbol.name for symbol in outline_of(path, data).symbols}
-    by_pattern = {symbol.name for symbol in outline_of(path, data, parsers=False).symbols}
-    assert by_pattern & by_grammar
-    assert len(by_pattern) >= len(by_grammar) / 3
-
-
-def test_a_grammar_that_is_not_installed_leaves_the_patterns(monkeypatch):
+def test_a_grammar_that_is_not_installed_leaves_what_a_file_mentions(monkeypatch):
+    """Such a file is ranked and named, without symbols."""
     from lyra.sage.project.repo_map import outline
 
     monkeypatch.setattr(outline, "_parser", lambda name: None)
     assert grammar_symbols("go", b"func f() {}") is None
-    assert shown("a.go", "func f(x int) error {\n}\n") == ["func f(x int) error"]
+    assert outline_of("a.go", b"func f(x int) error {\n}\n") == ([], {"func", "int", "error"})
 
 
 def test_no_grammar_is_downloaded():
@@ -229,30 +210,13 @@ def test_no_grammar_is_downloaded():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-# ---------------------------------------------------------------- patterns
-@pytest.mark.parametrize(
-    ("path", "text", "names"),
-    [
-        ("a.kt", "data class A(val x: Int)\n  suspend fun load(y: String): A {\n", ["A", "load"]),
-        ("a.swift", "public struct S {\n    func f() -> Int {\n", ["S", "f"]),
-        ("a.scala", "case class P(x: Int)\nobject O {\n  def f = 1\n", ["P", "O", "f"]),
-        ("a.lua", "local function f(x)\nfunction M.g()\n", ["f", "M.g"]),
-        ("a.sh", "deploy() {\nfunction build () {\nif true; then\n", ["deploy", "build"]),
-        ("a.ex", "defmodule M do\n  def f(x), do: x\n  defp g, do: 1\n", ["M", "f", "g"]),
-        ("a.sql", "CREATE TABLE IF NOT EXISTS users (\nselect 1\n", ["users"]),
-        ("a.proto", "message M {\nservice S {\n  rpc Call (M) returns (M);\n", ["M", "S", "Call"]),
-        ("a.vega", "fn f(x: int) -> int:\nagent helper:\n", ["f", "helper"]),
-    ],
-)
-def test_languages_without_a_grammar_by_patterns(path, text, names):
-    assert [symbol.name for symbol in outline_of(path, text.encode()).symbols] == names
-
-
-@pytest.mark.parametrize("language", PATTERN_LANGUAGES)
-def test_patterns_take_no_time_on_hostile_lines(language):
-    """Lines that nearly match, as long as lines may be."""
-    lines = ["public " * 60, "a " * 190 + "(", "func (" + "(" * 390, "const x = (" + "a," * 190, " " * 399, "::" * 199]
-    assert isinstance(pattern_symbols(language, "\n".join(lines * 20)), list)
+# ---------------------------------------------------------------- Vega
+def test_vega_by_its_own_parser():
+    """Also of a source that is half edited; a test is no definition that other files use."""
+    text = "const LIMIT = 3;\n\nfn add(a: int, b: int) -> int {\n    return a + b;\n}\n\n"
+    text += "agent Helper {\n    model 'x'\n}\n"
+    assert shown("a.vega", text) == ["const LIMIT = 3", "fn add(a: int, b: int) -> int", "agent Helper"]
+    assert "fn add(a: int, b: int) -> int" in shown("a.vega", text + "fn broken(")
 
 
 # ---------------------------------------------------------------- what is left out

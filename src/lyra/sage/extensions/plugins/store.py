@@ -3,9 +3,9 @@
     $XDG_DATA_HOME/lyra/plugins/ID/…        the plugin, as it was copied
     $XDG_DATA_HOME/lyra/plugins/enabled.json
 
-Installing copies a folder and runs nothing of it. Enabling checks the plugin's dependencies and keeps the permissions
-that it declares now: one that declares more later does not count until it is enabled again. Each change happens as a
-whole or not at all. Only the user's own files are changed; agents and their commands cannot write there
+Installing copies a folder and runs nothing of it. Enabling keeps what its hooks and servers ask for now: a plugin that
+asks for more later, or was enabled before that was kept, does not count until it is enabled again. Each change happens
+as a whole or not at all. Only the user's own files are changed; agents and their commands cannot write there
 (`lyra.core.own_files`). Only plain files are copied, within bounds, without links and hidden names.
 """
 
@@ -30,7 +30,7 @@ from lyra.core.own_files import make_folder
 from lyra.core.user_folders import data_folder
 from lyra.errors import ConfigError
 from lyra.sage.extensions.extension_files import one_line
-from lyra.sage.extensions.plugins.manifest import MANIFEST, PluginPermissions, version_key
+from lyra.sage.extensions.plugins.manifest import MANIFEST
 from lyra.sage.extensions.plugins.plugin import Plugin, read_plugin
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ _GONE: Final = "it is not installed any more"
 class EnabledPlugin(msgspec.Struct, frozen=True):
     """What its user agreed to when a plugin was enabled."""
 
-    permissions: PluginPermissions
     version: str
+    asks: tuple[str, ...] | None = None  # None: by a version that kept something else
 
 
 class _StateFile(msgspec.Struct):
@@ -82,9 +82,9 @@ class PluginStore:
         plugins, told = self._read_all(last_good or {})
         barred = {name: told.get(name, _GONE) for name in enabled if name not in plugins}
         for name, plugin in plugins.items():
-            if name in enabled and not enabled[name].permissions.covers(plugin.manifest.permissions):
-                barred[name] = f"it declares more than you agreed to; look at it, then sage plugins enable {name}"
-        barred |= _without_dependencies({name: plugins[name] for name in enabled if name not in barred})
+            agreed = enabled[name].asks if name in enabled else ()
+            if name in enabled and (agreed is None or not set(plugin.asks()) <= set(agreed)):
+                barred[name] = f"it asks for more than you agreed to; look at it, then sage plugins enable {name}"
         return [
             InstalledPlugin(
                 name,
@@ -177,40 +177,25 @@ class PluginStore:
         shutil.rmtree(aside, ignore_errors=True)
 
     def enable(self, plugin_id: str) -> Plugin:
-        """Let a plugin count, with the permissions that it declares now."""
+        """Let a plugin count, with what it asks for now."""
         with self._changing() as state:
             entry = self.get(plugin_id)
             if entry.plugin is None:
                 raise ConfigError(f"the plugin {plugin_id} cannot be used: {entry.problem}", key="plugin")
-            plugin = entry.plugin
-            others = {other.id: other for other in self.active()[0] if other.id != plugin_id}
-            problem = _missing(plugin, others) or _clash(plugin, others)
-            if problem:
-                raise ConfigError(f"the plugin {plugin_id} cannot be enabled: {problem}", key="plugin")
-            state.enabled[plugin_id] = EnabledPlugin(plugin.manifest.permissions, plugin.manifest.version)
-        return plugin
+            state.enabled[plugin_id] = EnabledPlugin(entry.plugin.manifest.version, entry.plugin.asks())
+        return entry.plugin
 
     def disable(self, plugin_id: str) -> bool:
-        """Let a plugin count no more; False if it did not. One that another depends on stays."""
+        """Let a plugin count no more; False if it did not."""
         with self._changing() as state:
-            self._check_dependents(plugin_id)
             return state.enabled.pop(plugin_id, None) is not None
 
     def remove(self, plugin_id: str) -> None:
         """Remove a plugin with all its files."""
         with self._changing() as state:
             self.get(plugin_id)
-            self._check_dependents(plugin_id)
             state.enabled.pop(plugin_id, None)
             shutil.rmtree(self.folder / plugin_id, ignore_errors=True)
-
-    def _check_dependents(self, plugin_id: str) -> None:
-        for entry in self.list_installed():
-            depends = entry.plugin is not None and any(
-                dependency.id == plugin_id for dependency in entry.plugin.manifest.dependencies
-            )
-            if entry.enabled and depends and entry.id != plugin_id:
-                raise ConfigError(f"the plugin {entry.id} depends on {plugin_id}", hint=f"disable {entry.id} first")
 
     def _read(self, folder: Path) -> Plugin:
         plugin, mistakes = read_plugin(str(folder), env=self._env)
@@ -242,38 +227,6 @@ class PluginStore:
             yield state
             if msgspec.json.encode(state) != before:
                 write_private(path, msgspec.json.format(msgspec.json.encode(state)))
-
-
-def _without_dependencies(plugins: Mapping[str, Plugin]) -> dict[str, str]:
-    """Of plugins that would count: those that do not, because of a dependency that does not, and why."""
-    counting = dict(plugins)
-    problems: dict[str, str] = {}
-    while True:
-        missing = {name: problem for name, plugin in counting.items() if (problem := _missing(plugin, counting))}
-        if not missing:
-            return problems
-        problems.update(missing)
-        counting = {name: plugin for name, plugin in counting.items() if name not in missing}
-
-
-def _missing(plugin: Plugin, others: Mapping[str, Plugin]) -> str:
-    """Return what it depends on and is not there; "" if nothing is missing."""
-    for dependency in plugin.manifest.dependencies:
-        other = others.get(dependency.id)
-        if other is None:
-            return f"it depends on the plugin {dependency}, which is not enabled"
-        if version_key(other.manifest.version) < version_key(dependency.least):
-            return f"it depends on {dependency}, and {other.manifest.version} is installed"
-    return ""
-
-
-def _clash(plugin: Plugin, others: Mapping[str, Plugin]) -> str:
-    """Return a tool that two plugins have; "" if there is none. Names of other parts begin with the plugin's id."""
-    for other in others.values():
-        both = sorted(set(plugin.tool_names) & set(other.tool_names))
-        if both:
-            return f"the plugin {other.id} has a tool {both[0]} as well"
-    return ""
 
 
 def _describe_mistakes(mistakes: list[Mistake], folder: Path | None = None) -> str:

@@ -5,28 +5,24 @@
     description: Makes a release of this project
     when_to_use: a version is to be published
     allowed_tools: Read, Edit, Bash(git tag *)
-    triggers: {keywords: [release, publish], extensions: [.toml]}
     ---
     First look at CHANGELOG.md …
 
 A model sees names and descriptions in the tool `Skill` (`tool`), and gets a text by calling it. Where the skill names
 `allowed_tools`, nothing else may be used for the rest of that message. A person starts a skill as a slash command
 unless it says `user_invocable: false`. With `disable_model_invocation: true` only a person can. Files beside SKILL.md
-are read through the tool. A skill fits a message by its triggers: words, patterns, file endings. `BUILT_IN` come with
-Sage.
+are read through the tool. `BUILT_IN` come with Sage.
 """
 
 from __future__ import annotations
 
 import os
-import re
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from lyra.core.checking.check import Mistake
 from lyra.core.checking.watched_files import read_plain_file
-from lyra.core.linear_regex import BadPattern, RegexProgram, TooManySteps
 from lyra.errors import ToolError
 from lyra.sage.extensions.custom_commands import BUILT_IN_COMMANDS, CustomCommand
 from lyra.sage.extensions.extension_files import (
@@ -36,92 +32,7 @@ from lyra.sage.extensions.extension_files import (
     MarkdownFile,
     markdown_files,
     one_line,
-    read_tools,
 )
-
-# ---------------------------------------------------------------- triggers
-
-_KINDS: Final = ("keywords", "patterns", "extensions")
-_ENTRIES_MAX: Final = 30
-_ENTRY_CHARS_MAX: Final = 200
-_TEXT_CHARS_MAX: Final = 4_000  # of a message: one that is longer is judged by its beginning
-_PROGRAM_SIZE_MAX: Final = 500
-_STEPS_MAX: Final = 50_000
-_EXTENSION: Final = re.compile(r"\.[A-Za-z0-9_+-]{1,20}\Z")
-_WORD: Final = re.compile(r"[^\s'\"`()<>,;]+")
-
-
-class Triggers(msgspec.Struct, frozen=True):
-    """`keywords` and `extensions` are in small letters."""
-
-    keywords: tuple[str, ...] = ()
-    patterns: tuple[str, ...] = ()
-    extensions: tuple[str, ...] = ()
-
-    def fit(self, prompt: str, files: tuple[str, ...] = ()) -> bool:
-        """Return whether one of them fits the message, or one of the files that it is about."""
-        text = prompt[:_TEXT_CHARS_MAX]
-        lower = text.lower()
-        if any(_has_word(lower, word) for word in self.keywords):
-            return True
-        if self.extensions:
-            named = (*files, *(word.rstrip(".:!?") for word in _WORD.findall(text)))
-            if any(os.path.splitext(name)[1].lower() in self.extensions for name in named):
-                return True
-        return any(_matches(pattern, text) for pattern in self.patterns)
-
-
-def _has_word(text: str, word: str) -> bool:
-    """Return whether a text has a word, not as a part of another one."""
-    start = text.find(word)
-    while start >= 0:
-        before, after = text[start - 1 : start], text[start + len(word) : start + len(word) + 1]
-        if not (before.isalnum() and word[0].isalnum()) and not (after.isalnum() and word[-1].isalnum()):
-            return True
-        start = text.find(word, start + 1)
-    return False
-
-
-def _matches(pattern: str, text: str) -> bool:
-    try:
-        match, _ = _program(pattern).search(text, 0, _STEPS_MAX)
-    except TooManySteps:
-        return False
-    return match is not None
-
-
-def _program(pattern: str) -> RegexProgram:
-    return RegexProgram(pattern, size_max=_PROGRAM_SIZE_MAX, flags=re.IGNORECASE)
-
-
-def read_triggers(file: MarkdownFile) -> Triggers:
-    """Return the triggers of a file; what is wrong with them goes to its report."""
-    if "triggers" not in file.keys:
-        return Triggers()
-    given = file.report.mapping(file.keys["triggers"], ("triggers",), "triggers", _KINDS) or {}
-    lists = {kind: _texts(file, kind, given.get(kind, [])) for kind in _KINDS}
-    for index, pattern in enumerate(lists["patterns"]):
-        try:
-            _program(pattern)
-        except BadPattern as error:
-            file.report.add(("triggers", "patterns", index), f"this is not a pattern that can be used: {error}")
-    for index, extension in enumerate(lists["extensions"]):
-        if not _EXTENSION.match(extension):
-            file.report.add(("triggers", "extensions", index), "an ending is a text such as .py")
-    lower = {kind: tuple(text.lower() for text in lists[kind]) for kind in ("keywords", "extensions")}
-    return Triggers(lower["keywords"], tuple(lists["patterns"]), lower["extensions"])
-
-
-def _texts(file: MarkdownFile, kind: str, value: Any) -> list[str]:
-    if not isinstance(value, list) or len(value) > _ENTRIES_MAX:
-        file.report.add(("triggers", kind), f"{kind} is a list of at most {_ENTRIES_MAX} texts")
-        return []
-    for index, text in enumerate(value):
-        if not isinstance(text, str) or not text.strip() or len(text) > _ENTRY_CHARS_MAX:
-            message = f"it is a text of at most {_ENTRY_CHARS_MAX} characters"
-            file.report.add(("triggers", kind, index), message)
-    return [text.strip() for text in value if isinstance(text, str) and text.strip()]
-
 
 # ---------------------------------------------------------------- built in
 
@@ -228,9 +139,10 @@ BUILT_IN_SKILLS: Final = (
 
 
 SKILL_FILE: Final = "SKILL.md"
+_GONE: Final = ("priority", "triggers")  # keys of earlier versions: a model chooses by what a skill says of itself
 _KEYS: Final = (
     *("name", "description", "when_to_use", "allowed_tools", "user_invocable", "disable_model_invocation"),
-    *("argument_hint", "priority", "triggers"),
+    *("argument_hint", *_GONE),
 )
 _FILES_MAX: Final = 50  # beside one SKILL.md
 _DEPTH_MAX: Final = 2
@@ -238,7 +150,7 @@ _FILE_BYTES_MAX: Final = 64 * 1024
 
 
 class Skill(msgspec.Struct, frozen=True, kw_only=True):
-    """One skill. Of two skills the one with the higher `priority` is listed and suggested first."""
+    """One skill."""
 
     name: str
     description: str
@@ -248,8 +160,6 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True):
     user_invocable: bool = True
     model_invocable: bool = True
     argument_hint: str = ""
-    priority: int = 0
-    triggers: Triggers = Triggers()
     folder: str = ""  # of its SKILL.md, whose files it can have read; "" for a skill that is one file
     source: str = "built-in"  # the file
     origin: str = "built-in"  # or user, project, plugin
@@ -276,9 +186,9 @@ class Skills(ExtensionFiles[Skill]):
     WORD = "a skill"
 
     def all(self) -> dict[str, Skill]:
-        """Return every skill by name, the most important first."""
+        """Return every skill by name, in the order of the names."""
         skills = {**{skill.name: skill for skill in _BUILT_IN}, **self.entries()}
-        return dict(sorted(skills.items(), key=lambda item: (-item[1].priority, item[0])))
+        return dict(sorted(skills.items()))
 
     def for_model(self) -> dict[str, Skill]:
         """Return those that a model may read by itself."""
@@ -289,18 +199,6 @@ class Skills(ExtensionFiles[Skill]):
         none."""
         skills = [skill for skill in self.all().values() if skill.user_invocable]
         return {skill.name: skill.command() for skill in skills if skill.name.lower() not in BUILT_IN_COMMANDS}
-
-    def fitting(self, prompt: str, files: tuple[str, ...] = ()) -> list[Skill]:
-        """Return the skills whose triggers fit a message, or the files that it is about; the most important first."""
-        return [skill for skill in self.for_model().values() if skill.triggers.fit(prompt, files)]
-
-    def suggestion(self, prompt: str, files: tuple[str, ...] = ()) -> str:
-        """Return a line for the model that names the skills which fit; "" where none does."""
-        fitting = self.fitting(prompt, files)[:_SUGGESTED_MAX]
-        if not fitting:
-            return ""
-        named = "; ".join(f"{skill.name} ({skill.description})" for skill in fitting)
-        return f"Skills that may fit this message: {named}. Read one with the tool Skill before you begin."
 
     def read_beside(self, skill: Skill, name: str) -> str:
         """Return the text of a file beside a skill's SKILL.md."""
@@ -332,8 +230,6 @@ class Skills(ExtensionFiles[Skill]):
         return (None if file.report.mistakes else skill), file.report.mistakes
 
 
-_SUGGESTED_MAX: Final = 3
-_PRIORITY_MAX: Final = 1_000
 _BUILT_IN: Final = tuple(
     Skill(name=row.name, description=row.description, when_to_use=row.when_to_use, body=row.body)
     for row in BUILT_IN_SKILLS
@@ -358,12 +254,10 @@ def _skill(file: MarkdownFile, place: ExtensionPlace) -> Skill:
         description=description,
         body=file.body,
         when_to_use=file.text("when_to_use"),
-        allowed_tools=read_tools(file, "allowed_tools", place),
+        allowed_tools=file.tools("allowed_tools"),
         user_invocable=file.flag("user_invocable", default=True),
         model_invocable=not file.flag("disable_model_invocation"),
         argument_hint=file.text("argument_hint", most=120),
-        priority=file.integer("priority", least=-_PRIORITY_MAX, most=_PRIORITY_MAX) or 0,
-        triggers=read_triggers(file),
         folder=folder,
         source=file.path,
         origin=place.origin,

@@ -1,12 +1,12 @@
 """The outline of one file: its symbols, and the names that it mentions.
 
-Python is read by its own parser, other languages by tree-sitter where the grammar is installed, else by patterns; of
-all other files only the name counts. A file that is not text, too long, or written by a program (lines without end) has
-no outline. A parser that fails leaves the patterns, or nothing: no file can stop the map. A
-signature is one line of the source: what it says up to the body, without comments, and with every string in it masked,
-since a default value can hold whole sentences. Grammars come from the packages of the extra `map`, one package a
-language: nothing is ever downloaded. `LANGUAGES` says which kinds of nodes are definitions and which are entered; the
-body of a function never is.
+Python and Vega are read by their own parsers, other languages by tree-sitter where the grammar is installed; without it
+their files are ranked by what they mention and have no symbols. Of all other files only the name counts. A file that is
+not text, too long, or written by a program (lines without end) has no outline, and one that its parser cannot read has
+no symbols: no file can stop the map. A signature is one line of the source: what it says up to the body, without
+comments, and with every string in it masked, since a default value can hold whole sentences. Grammars come from the
+packages of the extra `map`, one package a language: nothing is ever downloaded. `LANGUAGES` says which kinds of nodes
+are definitions and which are entered; the body of a function never is.
 """
 
 from __future__ import annotations
@@ -65,80 +65,6 @@ def identifiers(text: str) -> set[str]:
     return names if len(names) <= _IDENTIFIERS_MAX else set()  # a word list or generated code says nothing
 
 
-# ---------------------------------------------------------------- pattern outline
-
-_LINE_CHARS_MAX: Final = 400
-_WORDS_BEFORE: Final = (
-    r"(?:(?:export|default|public|private|protected|internal|static|final|abstract|async|pub(?:\([\w: ]{1,40}\))?|"
-    r"open|override|sealed|data|inline|extern|unsafe|const|partial|virtual|readonly|declare|suspend|local|implicit|"
-    r"lazy|case) )*"
-)
-
-
-def _keywords(words: str) -> str:
-    return rf"[ \t]*{_WORDS_BEFORE}(?:{words})\*? (?:\([^()]{{0,80}}\) )?([A-Za-z_$][\w$.:?!]*)"
-
-
-_MODIFIERS: Final = "public|private|protected|internal|static|final|abstract|synchronized|override|virtual|async"
-_TYPES: Final = "class|interface|trait|enum|struct|union|record|object|protocol|extension|module|namespace|type|mod"
-_C_FUNCTION: Final = (
-    r"(?![ \t]*(?:return|else|typedef|using|if|for|while|switch|case)\b)"
-    r"[A-Za-z_][\w:<>,*&~ ]{0,120}?[ *&]([A-Za-z_~][\w:~]*)\([^;{}]{0,200}\)?[^;{]{0,40}(?:\{.*)?$"
-)
-_JAVA_METHOD: Final = rf"[ \t]+(?:(?:{_MODIFIERS}) ){{1,6}}[\w<>,.\[\]? ]{{1,80}}? ?([A-Za-z_]\w*)\("
-_ARROW: Final = (
-    r"(?:export )?(?:const|let|var) ([A-Za-z_$][\w$]*) = (?:async )?(?:function\b|\([^()]{0,200}\) =>|\w+ =>)"
-)
-_SQL: Final = r"(?i)create (?:or replace )?(?:table|view|function|procedure|index|type) (?:if not exists )?([\w.\"]+)"
-
-# Regular expressions for the beginning of a line; the first group is the name.
-PATTERN_LANGUAGES: Final[dict[str, tuple[str, ...]]] = {
-    "python": (_keywords("def|class"),),  # of a file that Python cannot read, such as one that is half edited
-    "javascript": (_keywords(f"function|{_TYPES}"), _ARROW),
-    "go": (_keywords("func|type"),),
-    "rust": (_keywords(f"fn|macro_rules!|{_TYPES}"),),
-    "java": (_keywords(_TYPES), _JAVA_METHOD),
-    "c": (r"(?:typedef )?(?:struct|union|enum|class|namespace) ([A-Za-z_]\w*)[^;={]*(?:\{.*)?$", _C_FUNCTION),
-    "ruby": (_keywords("def|class|module"),),
-    "php": (_keywords(f"function|{_TYPES}"),),
-    "kotlin": (_keywords(f"fun|{_TYPES}"),),
-    "swift": (_keywords(f"func|{_TYPES}"),),
-    "scala": (_keywords(f"def|{_TYPES}"),),
-    "lua": (_keywords("function"),),
-    "shell": (r"(?:function )?([A-Za-z_][\w-]*) ?\(\)",),
-    "elixir": (_keywords("defmodule|defp|def|defmacro"),),
-    "sql": (_SQL,),
-    "protobuf": (_keywords("message|service|enum|rpc"),),
-    "vega": (_keywords("fn|agent|tool|type|enum|record|program|supervisor"),),
-}
-_HASHED: Final = ("python", "ruby", "shell", "elixir", "vega")  # languages whose comments begin with #
-_ALSO: Final = {"typescript": "javascript", "tsx": "javascript", "cpp": "c", "c_sharp": "java"}
-
-
-@lru_cache(maxsize=len(PATTERN_LANGUAGES))
-def _compile_patterns(name: str) -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(pattern) for pattern in PATTERN_LANGUAGES.get(_ALSO.get(name, name), ()))
-
-
-def pattern_symbols(name: str, text: str) -> list[MapSymbol]:
-    """Return the symbols in the order of the source; none for a language without patterns."""
-    patterns = _compile_patterns(name)
-    symbols: list[MapSymbol] = []
-    if not patterns:
-        return symbols
-    is_hashed = name in _HASHED
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line or len(line) > _LINE_CHARS_MAX or len(symbols) >= SYMBOLS_MAX:
-            continue
-        match = next((match for pattern in patterns if (match := pattern.match(line)) is not None), None)
-        if match is not None:
-            head = line if is_hashed else line.partition("{")[0]
-            signature = one_line(head.strip().rstrip(":;=").rstrip(), comment="#" if is_hashed else "//")
-            name_only = match[1].rstrip(":.").rpartition("::")[2]
-            symbols.append(MapSymbol(name_only, signature, number, int(line[0] in " \t")))
-    return symbols
-
-
 # ---------------------------------------------------------------- python outline
 
 _Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -187,6 +113,24 @@ def _signature_head(node: _Definition, lines: Sequence[str]) -> str:
     whole = "\n".join(lines[start - 1 : end - 1])
     return whole[: whole.rindex(":")] if ":" in whole else whole
 
+
+def vega_symbols(text: str) -> list[MapSymbol]:
+    """Return the declarations of a Vega source, also of one with mistakes."""
+    from lyra.vega.syntax.ast import Declaration
+    from lyra.vega.syntax.parser import parse_all
+    from lyra.vega.syntax.source import Source
+
+    symbols = []
+    for node in parse_all(Source("", text)).module.statements:
+        name = getattr(node, "name", "") if isinstance(node, Declaration) else ""
+        if name:
+            line = text.count("\n", 0, node.at)
+            head = text.split("\n")[line].partition("{")[0].rstrip(" ;")
+            symbols.append(MapSymbol(name, one_line(head, comment="//"), line + 1))
+    return symbols
+
+
+_OWN_PARSERS: Final = {"python": python_symbols, "vega": vega_symbols}
 
 # ---------------------------------------------------------------- grammar outline
 
@@ -426,7 +370,6 @@ _ENDINGS_OF: Final[dict[str, str]] = {
     "vega": "vega",
 }
 _LANGUAGE_OF: Final = {ending: name for name, endings in _ENDINGS_OF.items() for ending in endings.split()}
-assert _ENDINGS_OF.keys() <= {*LANGUAGES, *PATTERN_LANGUAGES}
 
 
 class FileOutline(NamedTuple):
@@ -440,7 +383,7 @@ def language_of(path: str) -> str:
 
 
 def outline_of(path: str, data: bytes, *, parsers: bool = True) -> FileOutline:
-    """Return what a file defines and mentions. Without `parsers` only patterns are used."""
+    """Return what a file defines and mentions. Without `parsers` no symbols are looked for."""
     language = language_of(path)
     is_generated = len(data) > _MANY_BYTES and len(data) > _LINE_BYTES_MEAN_MAX * (data.count(b"\n") + 1)
     if not language or len(data) > FILE_BYTES_MAX or b"\0" in data or is_generated:
@@ -450,10 +393,9 @@ def outline_of(path: str, data: bytes, *, parsers: bool = True) -> FileOutline:
 
 
 def _symbols(language: str, text: str, data: bytes, *, parsers: bool) -> list[MapSymbol]:
-    symbols: list[MapSymbol] | None = None
-    if parsers and language == "python":
+    if parsers and language in _OWN_PARSERS:
         with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-            symbols = python_symbols(text)
-    elif parsers and language in LANGUAGES:
-        symbols = grammar_symbols(language, data)
-    return pattern_symbols(language, text) if symbols is None else symbols
+            return _OWN_PARSERS[language](text)
+    elif parsers:
+        return grammar_symbols(language, data) or []
+    return []

@@ -219,7 +219,7 @@ def _first(numbers: Iterable[int]) -> list[int]:
 
 MEMBER_MARK: Final = "\x01"  # before the name of a member of a class
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _BYTES_MAX: Final = 512 << 20
 
 
@@ -258,7 +258,7 @@ class OutlineCache:
 
     def __init__(self, path: str = "", *, parsers: bool = True) -> None:
         self._path = path
-        self._made_by = _render_version() if parsers else f"patterns {_FORMAT} {__version__}"
+        self._made_by = _render_version() if parsers else f"names {_FORMAT} {__version__}"
         self.outlines: dict[str, CachedOutline] = self._load() if path else {}
 
     def _load(self) -> dict[str, CachedOutline]:

@@ -42,7 +42,7 @@ def make_map(job: dict[str, Any], *, is_over: Any = lambda: False) -> dict[str, 
     shown = {file.path for file in ranked}
     return {
         "files": [[file.path, [list(symbol) for symbol in file.symbols]] for file in ranked],
-        "plain": _list_files_without_symbols(inside, shown),
+        "plain": _list_files_without_symbols(inside, shown, cache.outlines),
         "count": len(inside),
         "endings": Counter(os.path.splitext(path)[1][1:] or "other" for path in inside).most_common(_ENDINGS_SHOWN),
         "folders": _folders(inside, within),
@@ -93,9 +93,10 @@ def _content(folder: Beneath, path: str) -> bytes:
         os.close(descriptor)
 
 
-def _list_files_without_symbols(paths: list[str], shown: set[str]) -> list[str]:
+def _list_files_without_symbols(paths: list[str], shown: set[str], outlines: dict[str, CachedOutline]) -> list[str]:
     """Files without symbols, those near the top first."""
-    rest = [path for path in paths if path not in shown and not language_of(path)]
+    named = {path for path, outline in outlines.items() if outline.names}
+    rest = [path for path in paths if path not in shown and path not in named]
     return sorted(rest, key=lambda path: (path.count("/"), path))[:_PLAIN_FILES]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lyra.core.ranking import TextIndex, words
+from lyra.kernel.shared.memories import TextIndex, words
 
 
 def index_of(*texts: str) -> TextIndex:
