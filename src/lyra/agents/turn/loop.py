@@ -99,7 +99,7 @@ async def serve(ctx: Context, agent: AgentDeclaration, turn_ended: TurnEnded | N
     process = ctx.own_process
     runtime = runtime_of(process.core.face)
     began_at = runtime.kernel.clock.now()
-    session = runtime.begin(process, agent, ctx.restored)
+    session = runtime.begin(process, agent, process.restored)
     failure: BaseException | None = None
     try:
         await _serve(ctx, runtime, session, turn_ended)
@@ -113,8 +113,8 @@ async def serve(ctx: Context, agent: AgentDeclaration, turn_ended: TurnEnded | N
 
 async def _serve(ctx: Context, runtime: AgentRuntime, session: AgentSession, turn_ended: TurnEnded | None) -> None:
     process = ctx.own_process
-    if ctx.restored is not None:
-        _deliver_again(runtime, session, ctx.restored)
+    if process.restored is not None:
+        _deliver_again(runtime, session, process.restored)
     checkpointed = len(session.messages)
     own_span = session.place
     while True:

@@ -484,7 +484,8 @@ class Lifetimes:
         while rest:
             member = rest.pop()
             tree.append(member)
-            rest.extend((member.children or {}).values())
+            if member.children:
+                rest.extend(member.children.values())
         for member in reversed(tree):
             if reason not in PLAIN_ENDS and member.exit is None and member.kill_reason is None:
                 self._core.taint.pass_on_from_here(member.pid, "the reason of")
