@@ -32,12 +32,14 @@ if TYPE_CHECKING:
 
 
 CALL_FIELDS: Final = tuple(field.name for field in fields(ModelCalled) if field.required)
+_CACHED_FIELDS: Final = ("cache_read_tokens", "cache_write_tokens", "total_input_tokens")
 
 
 def call_record(
     kernel: Kernel, session: AgentSession, call: ModelCall, completion: Completion | None, error: BaseException | None
-) -> ModelCalled:
-    """Return the record of a model call that is over."""
+) -> dict[str, Any]:
+    """Return the record of a model call that is over, as `ModelCalled.to_data` gives it: each call makes one, and the
+    Struct between would take longer than the rest."""
     usage = completion.usage if completion is not None and not call.lost.packed else call.all_tokens(completion)
     tokens_in = usage.total_input
     micro_usd = call.all_micro_usd
@@ -45,28 +47,31 @@ def call_record(
         micro_usd = 0  # a request that failed before any answer is not charged, whatever the price
     if not session.turn_span:
         begin_turn(kernel, session)
-    guess = call.guess
-    is_cached = bool(usage.cache_read_tokens or usage.cache_write_tokens)
-    return ModelCalled(
-        trace_id=session.trace_id,
-        span_id=call.span_id or new_span(kernel),
-        agent=session.agent.name,
-        model=call.model,
-        input_tokens=tokens_in,
-        output_tokens=usage.output_tokens,
-        cost_usd=None if micro_usd is None else micro_usd / 1_000_000,
-        latency_ms=_ms(kernel.clock.monotonic() - call.began_s),
-        status="ok" if error is None else _status(error),
-        retries=call.attempts - 1,
-        parent_span=session.turn_span,
-        estimated=usage.estimated,
-        cache_read_tokens=usage.cache_read_tokens,
-        cache_write_tokens=usage.cache_write_tokens,
-        total_input_tokens=tokens_in if is_cached else 0,
-        guessed_tokens=guess["input_tokens"] if guess.packed else 0,
-        guessed_usd=int(guess.usd) / 1_000_000 if guess.packed else None,
-        sampled=session.sampled,
-    )
+    record: dict[str, Any] = {
+        "trace_id": session.trace_id,
+        "span_id": call.span_id or new_span(kernel),
+        "agent": session.agent.name,
+        "model": call.model,
+        "input_tokens": tokens_in,
+        "output_tokens": usage.output_tokens,
+        "cost_usd": None if micro_usd is None else micro_usd / 1_000_000,
+        "latency_ms": int((kernel.clock.monotonic() - call.began_s) * 1000),  # rounded down, as `_ms` says
+        "status": "ok" if error is None else _status(error),
+        "retries": call.attempts - 1,
+        "parent_span": session.turn_span,
+    }
+    if usage.estimated:
+        record["estimated"] = True
+    if usage.cache_read_tokens or usage.cache_write_tokens:
+        cached = (usage.cache_read_tokens, usage.cache_write_tokens, tokens_in)
+        record.update({name: count for name, count in zip(_CACHED_FIELDS, cached, strict=True) if count})
+    if call.guess.packed:
+        if tokens := call.guess["input_tokens"]:
+            record["guessed_tokens"] = tokens
+        record["guessed_usd"] = call.guess.micro_usd / 1_000_000
+    if session.sampled is not None:
+        record["sampled"] = session.sampled
+    return record
 
 
 def session_record(session: AgentSession, *, root: bool) -> dict[str, Any]:
@@ -166,11 +171,11 @@ class Held:
 
 
 def new_span(kernel: Kernel) -> str:
-    return f"{kernel.entropy.bits(64):016x}"
+    return kernel.entropy.hex(64)
 
 
 def _new_trace(kernel: Kernel) -> str:
-    return f"{kernel.entropy.bits(128):032x}"
+    return kernel.entropy.hex(128)
 
 
 def is_root(process: Process) -> bool:
@@ -230,9 +235,9 @@ _MESSAGES_MAX: Final = 100  # the last ones of a conversation
 
 def tell_model_call(runtime: AgentRuntime, span_id: str, call: ModelCall, completion: Completion | None) -> None:
     """Give the details of a model call to the exporter of this kernel, if there is one."""
-    exporter = runtime.kernel.parts.get(_PART)
-    if exporter is None:
+    if _PART not in runtime.kernel.parts:
         return
+    exporter = runtime.kernel.parts[_PART]
     request = call.request
     details: dict[str, Any] = {
         "max_tokens": request.max_tokens,

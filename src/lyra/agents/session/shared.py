@@ -280,8 +280,8 @@ class AgentRuntime:
         core = process.core
         if call.attempts and "model.called" in core.agents_heard:
             record = call_record(self.kernel, session, call, completion, error)
-            tell_model_call(self, record.span_id, call, completion)
-            core.publish(process.pid, "model.called", record.to_data())
+            tell_model_call(self, record["span_id"], call, completion)
+            core.publish(process.pid, "model.called", record)
 
     # ------------------------------------------------------------------ tools that block
 

@@ -53,13 +53,26 @@ _BELOW_GUARDS: Final = _GUARDS - sum(1 << shift for shift in _SHIFTS)
 _TOKENS_IN, _TOKENS_OUT = _SHIFTS[1:3]
 _CALL: Final = 1 << _SHIFTS[DIMENSIONS.index("llm_calls")]
 _NO_LIMITS: Final = sum(_UNLIMITED << shift for shift in _SHIFTS)
-_TOKENS: Final = (_LANE_MAX << _TOKENS_IN) + (_LANE_MAX << _TOKENS_OUT)
+_TOKENS: Final = (_GUARD << _TOKENS_IN) + (_GUARD << _TOKENS_OUT)
 
 
 def lanes(packed: int) -> list[int]:
     """Return the amounts in a packed integer, by the index of their dimension."""
-    packed += _GUARDS
-    return [((packed >> shift) & _LANE_MAX) - _GUARD for shift in _SHIFTS]
+    amounts = [0] * len(DIMENSIONS)
+    index = 0
+    while packed:
+        amount = packed & _LANE_MAX
+        if amount >= _GUARD:  # below zero
+            amount -= _LANE_MAX + 1
+        amounts[index] = amount
+        packed = (packed - amount) >> _LANE
+        index += 1
+    return amounts
+
+
+def _lane(packed: int, index: int) -> int:
+    """Return the amount of one dimension."""
+    return (((packed + _GUARDS) >> _SHIFTS[index]) & _LANE_MAX) - _GUARD
 
 
 def _pack(amounts: Iterable[int]) -> int:
@@ -142,7 +155,7 @@ class Usage:
     @property
     def micro_usd(self) -> int:
         """Return the money as a whole number of micro-dollars."""
-        return ((self.packed + _GUARDS) & _LANE_MAX) - _GUARD
+        return _lane(self.packed, _USD)
 
     @property
     def tokens(self) -> int:
@@ -151,7 +164,7 @@ class Usage:
         return ((packed >> _TOKENS_IN) & _LANE_MAX) + ((packed >> _TOKENS_OUT) & _LANE_MAX) - 2 * _GUARD
 
     def __getitem__(self, dimension: str) -> int:
-        return lanes(self.packed)[_index(dimension)]
+        return _lane(self.packed, _index(dimension))
 
     def __add__(self, other: Usage) -> Usage:
         if not other.packed:
@@ -229,6 +242,7 @@ class Budget:
 
     __slots__ = (
         "_chain",
+        "_limited",
         "_limits",
         "_room",
         "_taken",
@@ -286,11 +300,13 @@ class Budget:
         if parent is not None and parent.seconds is not None:
             self.seconds = parent.seconds if self.seconds is None else min(self.seconds, parent.seconds)
         limits = self._limits
+        # The guards of the dimensions that this scope or one above has a limit on.
+        limited = (_NO_LIMITS - limits + _BELOW_GUARDS) & _GUARDS
+        self._limited: int = limited if parent is None else limited | parent._limited
         # Whether this scope or one above has a limit on money or tokens, whatever its `on_exceed`.
-        self.limits_money: bool = limits & _LANE_MAX != _UNLIMITED or (parent is not None and parent.limits_money)
-        tokens = limits & _TOKENS != _NO_LIMITS & _TOKENS
-        self.limits_tokens: bool = tokens or (parent is not None and parent.limits_tokens)
-        self.limits_anything: bool = limits != _NO_LIMITS or (parent is not None and parent.limits_anything)
+        self.limits_money: bool = bool(self._limited & _GUARD)
+        self.limits_tokens: bool = bool(self._limited & _TOKENS)
+        self.limits_anything: bool = bool(self._limited)
         self._used = 0
         self._taken = 0  # used + reserved
         # The limits that block, with their guards.
@@ -405,7 +421,7 @@ class Budget:
     def remaining(self, dimension: str = "usd") -> Money | int | None:
         """Return the least of limit − used − reserved here and above, never below 0; None without a limit."""
         index = _index(dimension)
-        least = min(lanes(scope._limits - scope._taken)[index] for scope in self.chain())
+        least = min(_lane(scope._limits - scope._taken, index) for scope in self.chain())
         return _to_amount(index, max(least, 0)) if least < _UNLIMITED // 2 else None
 
     def spendable(self, dimension: str, *, with_reserved: bool = False) -> int | None:
@@ -416,7 +432,7 @@ class Budget:
             left = [scope._room - _GUARDS - scope._used for scope in self._chain]
         else:
             left = [scope.room for scope in self._chain]
-        least = min([lanes(packed)[index] for packed in left])
+        least = min([_lane(packed, index) for packed in left])
         return max(least, 0) if least < _UNLIMITED // 2 else None
 
     @property
@@ -435,11 +451,11 @@ class Budget:
 
     def used(self, dimension: str = "usd") -> Money | int:
         index = _index(dimension)
-        return _to_amount(index, lanes(self._used)[index])
+        return _to_amount(index, _lane(self._used, index))
 
     def reserved(self, dimension: str = "usd") -> Money | int:
         index = _index(dimension)
-        return _to_amount(index, lanes(self._taken - self._used)[index])
+        return _to_amount(index, _lane(self._taken - self._used, index))
 
     def limit(self, dimension: str = "usd") -> Money | int | None:
         """Return the least limit here and above; None without one."""
@@ -449,8 +465,7 @@ class Budget:
 
     def _limits_any(self, usage: Usage) -> bool:
         """Return whether this scope or one above has a limit on something that `usage` has."""
-        indexes = [index for index, _ in usage.items]
-        return any(lanes(scope._limits)[index] != _UNLIMITED for scope in self.chain() for index in indexes)
+        return bool(self._limited & (usage.packed + _BELOW_GUARDS) & _GUARDS)
 
     def within(self) -> bool:
         """Return whether used plus reserved is inside every limit of this scope; for tests."""
