@@ -155,7 +155,7 @@ class Usage:
     @property
     def micro_usd(self) -> int:
         """Return the money as a whole number of micro-dollars."""
-        return _lane(self.packed, _USD)
+        return ((self.packed + _GUARDS) & _LANE_MAX) - _GUARD
 
     @property
     def tokens(self) -> int:
