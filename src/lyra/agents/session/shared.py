@@ -264,7 +264,7 @@ class AgentRuntime:
                 if not completion.usage.estimated:
                     learn(call.model, call.request, completion.usage)
             metrics.count(completion.usage, call.micro_usd)
-        if "model.called" in process.core.agents_heard:
+        if call.attempts and "model.called" in process.core.agents_heard:
             self.tell(process, session, call, completion=completion, error=error)
 
     def tell(

@@ -9,7 +9,7 @@ without an answer has its own status (`STATUSES`) and is an AgentFailed for the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -424,8 +424,8 @@ def _reply_again(session: AgentSession, text: str, status: str) -> Reply:
 # ---------------------------------------------------------------------- a turn
 
 
-async def _run(turn: Turn, content: Any, only: tuple[str, ...] | None = None) -> Any:
-    """Return the answer to one message."""
+def _run(turn: Turn, content: Any, only: tuple[str, ...] | None = None) -> Coroutine[Any, Any, Any]:
+    """Return the answer to one message. Most turns wait for nothing before they ask the model."""
     agent, session = turn.agent, turn.session
     if only is not None:
         session.limit(only)
@@ -435,10 +435,25 @@ async def _run(turn: Turn, content: Any, only: tuple[str, ...] | None = None) ->
     session.metrics.last_active_at = execution.started_at
     message = message_of(content)
     if (session.hooks is not None or turn.process.replay is not None) and turn.has_hooks:
-        message = await _apply_message_hooks(turn, message)
+        return _run_hooked(turn, message, execution)
     session.messages.append(message)
-    if agent.system != "" or agent.memory is not None:
-        turn.system = await system_prompt(turn)
+    if agent.system == "" and agent.memory is None:
+        return _iterate(turn, execution)
+    if isinstance(agent.system, str) and agent.memory is None:
+        turn.system = _masked_prompt(turn, agent.system)
+        return _iterate(turn, execution)
+    return _run_prompted(turn, execution)
+
+
+async def _run_hooked(turn: Turn, message: Message, execution: AgentExecution) -> Any:
+    """Continue the turn once hooks have seen its message."""
+    turn.session.messages.append(await _apply_message_hooks(turn, message))
+    return await _run_prompted(turn, execution)
+
+
+async def _run_prompted(turn: Turn, execution: AgentExecution) -> Any:
+    """Continue the turn once its system prompt is made."""
+    turn.system = await system_prompt(turn)
     return await _iterate(turn, execution)
 
 
@@ -586,16 +601,22 @@ def _reply(turn: Turn, text: str) -> Reply:
 async def system_prompt(turn: Turn) -> str:
     """Return the system prompt of this turn: the agent's own, and the remembered items that fit the message."""
     agent, session, runtime = turn.agent, turn.session, turn.runtime
-    if isinstance(agent.system, str) and agent.memory is None:  # masked once, until other keys are known
-        keys, known = runtime.keys.prepared, session.cache.prompt
-        if known is None or known[0] is not keys:
-            known = session.cache.prompt = (keys, keys.mask(agent.system))
-        return known[1]
+    if isinstance(agent.system, str) and agent.memory is None:
+        return _masked_prompt(turn, agent.system)
     system = agent.system if isinstance(agent.system, str) else await _prompt_of_function(turn)
     if agent.memory is not None:
         remembered = read_remembered(runtime, turn.process, agent.memory, session.messages[-1].text)
         system = "\n\n".join(part for part in (system, remembered) if part)
     return runtime.clean(system) if system else system
+
+
+def _masked_prompt(turn: Turn, system: str) -> str:
+    """Return a prompt that never changes, masked once, until other keys are known."""
+    keys, cache = turn.runtime.keys.prepared, turn.session.cache
+    known = cache.prompt
+    if known is None or known[0] is not keys:
+        known = cache.prompt = (keys, keys.mask(system))
+    return known[1]
 
 
 async def _prompt_of_function(turn: Turn) -> str:
