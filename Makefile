@@ -139,8 +139,8 @@ tiers: $(VENV)/.installed-check ## Run random Vega functions and programs interp
 	$(BIN)/python -m verify vega-tiers $(COUNT)
 	VEGA_PROGRAMS=$(or $(N),1500) VEGA_SEED=$(or $(SEED),6) $(BIN)/python -m pytest tests/vega/machine/test_random_programs.py
 
-nodes: $(VENV)/.installed-check ## Compare the two paths of the example nodes on 110 000 accepted inputs each (N=…, SEED=…)
-	$(BIN)/python -m verify vesper-nodes $(COUNT)
+nodes: $(VENV)/.installed-check ## Compare the two paths of the example nodes on 110 000 accepted inputs each (N=…, SEED=…; ARGS=--all: nodes of tests, too)
+	$(BIN)/python -m verify vesper-nodes $(COUNT) $(ARGS)
 
 soak: $(VENV)/.installed-check ## Run thousands of supervised processes for ten minutes (N=…, SEED=…)
 	$(BIN)/python -m verify soak $(COUNT)

@@ -155,12 +155,14 @@ _PYTHON: Final[tuple[tuple[type[BaseException], str], ...]] = (
 
 
 class Holding(NamedTuple):
-    """How a sandbox would hold a command line. `works`: there is one. `network`: the command would reach hosts.
-    `is_plain`: no settings of a repository name a program that git would run for it."""
+    """How a command line would be held. `works`: a sandbox does; None: it needs none. `network`: it would reach hosts.
+    `reads`: it would only read, and no settings name a program for it. `reaches`: addresses, to be shown to a
+    person."""
 
-    works: bool
+    works: bool | None
     network: bool = False
-    is_plain: bool = True
+    reads: bool = False
+    reaches: str = ""
 
 
 class Tool(msgspec.Struct, frozen=True):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import Any
 
 import pytest
 
 from lyra.sage.agent.live import LiveSession
+from lyra.tools.permissions import Permissions, Rule, subject_of
+from tests.cases import each
 from tests.sage.open_session import Project, call
+from tests.tools.permissions.hostile import HOSTILE
+from tests.tools.permissions.test_hostile import ASKED, EVALUATED, INPUTS
 
 
 class Person:
@@ -117,3 +122,49 @@ async def test_always_may_mean_the_beginning_of_a_command(project: Project) -> N
         kept = [rule.text for rule in session.headless.setup.permissions.answers]
     assert person.asked == ["touch a", "mkdir c"]
     assert kept == ["Bash(touch *)", "Bash(mkdir *)"]
+
+
+# ---------------------------------------------------------------- a working day
+MORNING = [
+    *("git status", "git log --oneline | head -5", "ls -la", "git branch -a", "cat pyproject.toml"),
+    *("rg -n 'def ' src | head -20", "git diff", "find . -name '*.py' | head", "wc -l src/a.py", "pytest -q"),
+    *("sed -n '1,40p' src/a.py", "grep -rn total src | wc -l", "pytest -q tests/test_a.py -k total", "pip list"),
+    *("python --version", "git show HEAD:src/a.py | head -3", "python -c 'print(1 + 1)'", "git blame src/a.py"),
+    *("pytest -x --lf 2>&1 | tail -20", "head -c 200 src/a.py", "make", "make test", "npm test", "npm run build"),
+    *("cat package.json | jq .scripts", "ls src tests", "git diff --stat HEAD", "pip show pytest", "make -j4 lint"),
+    *("pytest -q", "npm test -- --watch=false", "cd src && ls", "git status --short", "tail -n 5 src/a.py"),
+]
+COMMITS = ["add -A", "commit -m 'Add the total'", "status", "add src/a.py", "commit -am 'Mend the total'", "branch -a"]
+MOST_QUESTIONS = 6
+
+
+@pytest.fixture
+def repository(project: Project) -> Project:
+    subprocess.run(["git", "init", "-q"], cwd=project.folder, check=True)
+    (project.home / ".gitconfig").write_text("[user]\n\tname = Me\n\temail = me@example.com\n")
+    project.write("src/a.py", "total = 1\n")
+    return project
+
+
+async def test_forty_usual_commands_ask_six_times_at_most(repository: Project) -> None:
+    """In the default mode, with a file read before; the person picks the program where "always" may mean it."""
+    assert len(MORNING) + len(COMMITS) == 40
+    commits = [call("Git", command=command) for command in COMMITS]
+    script = [call("Read", file_path="src/a.py"), *bash(*MORNING), *commits, {"text": "."}]
+    person = Person()
+    async with repository.open(*script, options={"attended": True, "max_turns": 60}) as session:
+        lines = await person.talk(session, "go")
+    assert len(results(lines)) == 41
+    assert len(person.asked) <= MOST_QUESTIONS, person.asked
+
+
+@each([*HOSTILE, *ASKED, *INPUTS, *EVALUATED])
+def test_no_hostile_line_passes_by_the_answers_of_such_a_day(line: str) -> None:
+    """Decided on and never run: neither as a reading command, nor by a pattern, nor as a part of a pipe."""
+    programs = ("pytest", "python", "npm", "make", "git", "ls", "cat", "find", "sed", "awk", "tar", "xargs", "env")
+    answers = [Rule(f"Bash({program} *)", "allow", source="answers", workspace="/work") for program in programs]
+    permissions = Permissions(answers=answers, workspace="/work")
+    subject = subject_of("Bash", {"command": line}, workspace="/work")
+    assert subject.line is not None
+    held = subject._replace(held=True, confined=True, reads=subject.line.reads_only)
+    assert permissions.decide(held).decision == "ask"

@@ -84,7 +84,7 @@ def setup_of(options: HeadlessOptions, *, logs: Sequence[str] = (), sandbox: San
     tools: tuple[Tool | ToolSource, ...] = (*built_in, *more)
     if options.wrap is not None:
         tools = tuple(options.wrap(tools))
-    memory = Memory.of(Memory(tools=True) if options.memory is None else options.memory, agent=_scope(folder))
+    memory = Memory.of(Memory(tools=True) if options.memory is None else options.memory, agent=scope_of(folder))
     return HeadlessSetup(folder, also, tools, permissions, memory, options.rights)
 
 
@@ -141,7 +141,7 @@ def _folder(path: str, what: str) -> str:
     return whole
 
 
-def _scope(folder: str) -> str:
+def scope_of(folder: str) -> str:
     """Return the scope of the memory for runs in a folder."""
     return f"{os.path.basename(folder)[:_NAME_CHARS]}-{blake2b(os.fsencode(folder), digest_size=6).hexdigest()}"
 

@@ -34,6 +34,7 @@ from lyra.agents.turn.approval import (
 )
 from lyra.core import codec
 from lyra.core.rights.capability import VERBS, Capability, Grant
+from lyra.core.secrets.visible import visible
 from lyra.core.tool import Tool, ToolCall
 from lyra.errors import ApprovalRefused, CapabilityDenied, DeadlineExceeded, Denied, LyraError
 from lyra.kernel.process.replay import next_key, upcoming
@@ -205,6 +206,8 @@ class Case:
         if decision.decision == "ask" and len(shown) > _SHOWN_CHARS_MAX:
             reason = f"{decision.reason}, and it is too long to be shown to a person"
             decision = decision._replace(decision="deny", reason=reason)
+        if decision.decision == "ask" and self._subject is not None and self._subject.reaches:
+            decision = decision._replace(reason=f"{decision.reason}; it reaches {visible(self._subject.reaches)[:300]}")
         return {
             "decision": decision.decision,
             "rule": decision.rule,
@@ -294,10 +297,11 @@ class Case:
         )
         if subject.act == "read" and not subject.inside and self._is_own():
             return subject._replace(inside=True)
-        if subject.act == "run" and tool.holds is not None and subject.line is not None:
-            held = tool.holds(self.grant, subject.value or "")
-            reads = held.works and held.is_plain and subject.line.reads_only
-            return subject._replace(held=held.works, confined=held.works and not held.network, reads=reads)
+        if subject.act == "run" and tool.holds is not None and subject.value is not None:
+            held = tool.holds(self.grant, subject.value)
+            confined = held.works is not False and not held.network and subject.doubt is None
+            reads = held.reads and subject.doubt is None
+            return subject._replace(held=held.works, confined=confined, reads=reads, reaches=held.reaches)
         if subject.act != "other":
             return subject
         return subject._replace(act="talk" if tool.harmless else "other", confined=tool.confined)

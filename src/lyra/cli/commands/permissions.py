@@ -24,7 +24,7 @@ from lyra.tools.permissions.answers import Answers
 from lyra.tools.permissions.decision import MODES, PermissionDecision
 from lyra.tools.permissions.rules import Effect, read_rules
 from lyra.tools.permissions.settings import Layer, describe_passed_over, load_layers, permissions_of
-from lyra.tools.permissions.subjects import TOOLS, Subject, facts_of, subject_of
+from lyra.tools.permissions.subjects import GIT, TOOLS, Subject, facts_of, subject_of
 
 
 @click.group(cls=CommandGroup)
@@ -85,7 +85,7 @@ def explain(
 
 def _in_sandbox(subject: Subject) -> Subject:
     """Return the subject of a command as an agent has it, whose sandbox holds the command."""
-    if subject.line is None:
+    if subject.line is None or subject.tool == GIT:
         return subject
     from lyra.sandbox.sandbox import may_work
 

@@ -130,6 +130,10 @@ class Taint(Subsystem):
         """Whether the process that runs here, if one does, has a mark."""
         return bool(self.state.pids) and self._get_acting_pid() in self.state.pids
 
+    def is_marked_here(self, pid: str) -> bool:
+        """Return whether this process runs here and has a mark."""
+        return pid in self.state.pids and pid == self._get_acting_pid()
+
     def mark_here(self, by: str) -> None:
         """Mark the process that runs here, if one does."""
         if pid := self._get_acting_pid():

@@ -265,8 +265,10 @@ async def undo(session: LiveSession, turn: int | None, *, force: bool) -> Undone
     restored = await asyncio.to_thread(session.snapshots.restore, number, force=force)
     if restored.redo:
         _mark(session, restored.redo, here)
+    told = await session.equipment.git_acts.undo(undone) if session.equipment is not None else []
     await move(session, "undo", before, undone=undone)
-    return Undone(undone, [path for path in restored.paths if path in shown], _problems(session, restored, undone))
+    problems = [*told, *_problems(session, restored, undone)]
+    return Undone(undone, [path for path in restored.paths if path in shown], problems)
 
 
 async def checkpoint(session: LiveSession, name: str) -> Checkpoint:

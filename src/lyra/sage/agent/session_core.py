@@ -76,13 +76,13 @@ class SessionCore:
 
     async def __aenter__(self) -> Self:
         wanted, writer = self.start.resume, self._writer
-        earlier = None if wanted is None else writer.find(wanted)
-        if earlier is None or self.start.fork:
-            writer.begin(self.start.title, earlier)
-        else:
-            writer.go_on(earlier)
-            self.resumed = True
         try:
+            earlier = None if wanted is None else writer.find(wanted)
+            if earlier is None or self.start.fork:
+                writer.begin(self.start.title, earlier)
+            else:
+                writer.go_on(earlier)
+                self.resumed = True
             if earlier is not None:
                 self.options = with_kept_mode(self.options, earlier)
             await self._open()
@@ -372,7 +372,7 @@ class SessionWriter:
         """Close the index. A session without a turn would only be in the way and is removed, unless it was `resumed`
         and could not be opened."""
         try:
-            if not resumed and not self.facts.turns:
+            if self._record is not None and not resumed and not self.facts.turns:
                 self.index.remove(self.record.id)
         finally:
             self.index.close()

@@ -24,6 +24,7 @@ _WHAT: Final = {
     "MultiEdit": "these edits",
     "Write": "this file to be written",
     "Bash": "this command",
+    "Git": "this git command",
     "WebFetch": "this page to be fetched",
     "Read": "this file to be read",
     "Task": "this sub-agent",
@@ -53,6 +54,9 @@ def rule_in_words(rule: str, folder: str = "", command: str = "") -> str:
     if match is None:
         return f"always, every {exact(rule)}"
     pattern = exact(match["pattern"])
+    if match["tool"] == "Git":
+        whole = pattern if pattern.startswith("gh ") else f"git {pattern}"
+        return f"always: {whole}" if "*" in pattern else "always, exactly this command"
     if match["tool"] == "Bash":
         return "always, exactly this command" if match["pattern"] == command else f"always: {pattern}"
     if match["tool"] in ("Edit", "Write", "MultiEdit", "Read", "Glob", "Grep"):

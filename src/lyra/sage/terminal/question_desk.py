@@ -341,6 +341,9 @@ def _text(value: Any) -> str:
 
 def _holding(question: TerminalQuestion, setting: AboutSetting) -> list[str]:
     """Return what holds a command: the sandbox and its network."""
+    if question.tool == "Git":
+        hooks = "with the hooks of the repository" if question.arguments.get("hooks") else "without hooks"
+        return [f"outside the sandbox, {hooks}, and no program of its settings runs"]
     if question.tool != "Bash":
         return []
     held = f"in the sandbox ({setting.sandbox})" if setting.sandbox not in ("", "none") else "in the sandbox"

@@ -133,7 +133,7 @@ def find_named_paths(repositories: Iterable[str], roots: Sequence[str] = ()) -> 
     """Return what the settings of these repositories and of the user name. A repository is its `.git`, which is a
     folder or a file that says where that is, or the folder of a bare one. Where the folder of hooks contains one of the
     `roots`, the hooks in it are named one by one."""
-    user = read_settings(_user_files())
+    user = read_settings(list_user_files())
     paths: dict[str, None] = dict.fromkeys(user.files)
     files: dict[str, None] = dict.fromkeys(user.files)
     for file, setting in user.settings:
@@ -143,7 +143,7 @@ def find_named_paths(repositories: Iterable[str], roots: Sequence[str] = ()) -> 
         files.update(dict.fromkeys((dot_git, *(f"{folder}/{name}" for folder in folders for name in _MARKS))))
         if not folders or not os.path.lexists(f"{folders[0]}/HEAD"):
             continue  # no repository, but a placeholder
-        own = read_settings(f"{folder}/{name}" for folder in folders for name in ("config", "config.worktree"))
+        own = read_settings(list_settings_files(folders))
         files.update(dict.fromkeys(own.files))
         bases = tuple(dict.fromkeys((*_trees(dot_git, own.settings), *folders)))
         paths.update(dict.fromkeys(path for folder in folders for path in _list_linked_parts(folder)))
@@ -166,6 +166,11 @@ def find_program_setting(folders: Iterable[str]) -> str | None:
     return None
 
 
+def list_settings_files(folders: Iterable[str]) -> list[str]:
+    """Return the settings files in git's own folders, existing or not."""
+    return [f"{folder}/{name}" for folder in dict.fromkeys(folders) for name in ("config", "config.worktree")]
+
+
 def names_program(setting: GitSetting) -> bool:
     """Return whether a setting of git has a command line as its value."""
     if setting.value.lower() in _NO_PATHS:
@@ -175,7 +180,7 @@ def names_program(setting: GitSetting) -> bool:
     ) or setting.section == "hook"
 
 
-def _user_files() -> list[str]:
+def list_user_files() -> list[str]:
     """Return the settings files of the machine and of the user, existing or not."""
     home, read = os.path.expanduser("~"), os.environ.get
     files = ["/etc/gitconfig", f"{home}/.config/git/config", f"{home}/.gitconfig"]

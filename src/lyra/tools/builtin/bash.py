@@ -145,12 +145,14 @@ class _Bash:
         """Return how the sandbox would hold a command line with these rights."""
         from lyra.sandbox.protection.git_repositories import find_program_setting
         from lyra.sandbox.sandbox import may_work
+        from lyra.tools.shell.command_line import read_line
 
         if self._most is not None:
             grant = grant.narrow(self._most)
         folders = _find_folders_of(self._workspace.root, command) if "git" in command else []
         is_plain = folders is not None and find_program_setting(folders) is None
-        return Holding(self._sandbox is not None or may_work(), _has_network(grant), is_plain)
+        works = self._sandbox is not None or may_work()
+        return Holding(works, _has_network(grant), reads=works and is_plain and read_line(command).reads_only)
 
     async def bash(
         self,

@@ -228,22 +228,22 @@ class Permissions:
             return _decide_by(asked, subject, "ask")
         if self.mode == "bypass":
             return PermissionDecision("allow", None, "the mode is bypass", "mode")
-        return self._unless_asked(subject, rules.allow, tainted)
+        return self._unless_asked(subject, rules, tainted)
 
-    def _unless_asked(self, subject: Subject, rules: _Rules, tainted: bool) -> PermissionDecision:
+    def _unless_asked(self, subject: Subject, rules: _ToolRules, tainted: bool) -> PermissionDecision:
         obeyed = self._asks_first(subject)
         consequential = obeyed is not None or (tainted and self._consequential(subject))
         weaker: Rule | None = None
-        for rule in _candidates(rules, subject):
+        for rule in _candidates(rules.allow, subject):
             if rule.speaks_of(subject):
                 if not consequential or _is_answer(rule, subject):
                     return _decide_by(rule, subject, "allow")
                 weaker = weaker or rule
         if subject.reads and not self._rules_for("Read").ask:
-            return PermissionDecision("allow", None, "the command only reads, and a sandbox holds it", IN_SANDBOX)
+            return PermissionDecision("allow", None, "the command only reads, and can do nothing else", IN_SANDBOX)
         if subject.held and self.mode == "sandboxed" and subject.act == "run":
             return PermissionDecision("allow", None, "the mode is sandboxed", IN_SANDBOX)
-        piped = None if consequential else _allow_parts(rules, subject)
+        piped = None if consequential else _allow_parts(_Rules((*rules.always, *rules.allow)), subject)
         if piped is not None:
             return _decide_by(piped, subject, "allow")
         if weaker is not None:
@@ -262,7 +262,7 @@ class Permissions:
         if subject.act == "talk":
             return PermissionDecision("allow", None, f"{subject.tool} does nothing outside the conversation")
         reason = f"no rule speaks of this {subject.tool}"
-        if subject.line is not None and subject.line.single is None and rules:
+        if subject.line is not None and subject.line.single is None and rules.allow:
             reason = f"{reason}; an allow with a wildcard covers one simple command or each part of a pipe"
         return PermissionDecision("ask", None, reason)
 

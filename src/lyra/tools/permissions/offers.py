@@ -13,10 +13,11 @@ from typing import Final
 
 from lyra.core.commands.programs import runs_its_words
 from lyra.errors import ConfigError
-from lyra.tools.permissions.subjects import Subject
+from lyra.tools.permissions.subjects import GIT, Subject
 
 _SUBCOMMAND: Final = re.compile(r"[a-z][a-z0-9-]*")
-_STEPS: Final = frozenset({"run", "compose", "-m"})  # the word after them is part of what is done
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_./:@+-]+")
+_STEPS: Final = frozenset({"run", "compose", "-m", "pr", "issue"})  # the word after them is part of what is done
 _WILD: Final = frozenset("*?\\")
 
 
@@ -31,8 +32,10 @@ def offer_rules(subject: Subject) -> list[str]:
 def _wider(subject: Subject) -> list[str]:
     line = subject.line
     if line is not None:
-        words = (line.single or "").split()
-        return [f"{subject.tool}({text} *)" for text in _beginnings(words)] if line.plain else []
+        beginnings = _beginnings((line.single or "").split())
+        if subject.tool == GIT:
+            beginnings = [text.removeprefix("git ") for text in beginnings if text not in ("git", "gh")]
+        return [f"{subject.tool}({text} *)" for text in beginnings]
     if subject.kind == "path" and subject.inside and subject.value is not None:
         folder = posixpath.dirname(subject.value)
         is_below = folder.startswith(f"{subject.workspace.rstrip('/')}/")
@@ -44,11 +47,11 @@ def _wider(subject: Subject) -> list[str]:
 
 def _beginnings(words: list[str]) -> list[str]:
     """Return the program with its subcommand, and the program; not of a program that runs any words after it."""
-    if not words or runs_its_words(words[0]) or _WILD.intersection("".join(words[:3])):
+    if not words or runs_its_words(words[0]) or not _PLAIN.fullmatch(words[0]):
         return []
     count = 1
     if len(words) > 1 and (_SUBCOMMAND.fullmatch(words[1]) or words[1] in _STEPS):
-        count = 3 if words[1] in _STEPS and len(words) > 2 else 2
+        count = 3 if words[1] in _STEPS and len(words) > 2 and _PLAIN.fullmatch(words[2]) else 2
     return [" ".join(words[:count]), words[0]] if count > 1 else [words[0]]
 
 
@@ -69,7 +72,7 @@ def render_exact(subject: Subject) -> str:
             raise ConfigError(f"{subject.value!r} cannot be the path of a rule", hint="answer for this once")
         return f"{subject.tool}({subject.value})"
     escaped = re.sub(r"([*?\\])", r"\\\1", subject.value.strip())
-    return f"{subject.tool}({escaped})"
+    return f"{subject.tool}({escaped.removeprefix('git ') if subject.tool == GIT else escaped})"
 
 
 def render_refusal(subject: Subject) -> str:

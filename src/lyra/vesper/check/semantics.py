@@ -19,8 +19,9 @@ from lyra.vesper.check.effects import DANGEROUS, covering, matches, overlap, par
 from lyra.vesper.check.errors import judge_calls, judge_unmapped_errors, judge_unmet_rules, list_error_codes
 from lyra.vesper.check.infer import Typing
 from lyra.vesper.check.satisfiable import judge_contracts
+from lyra.vesper.check.sql import judge_rows
 from lyra.vesper.check.state import CheckState, NameScope
-from lyra.vesper.check.steps import always_returns
+from lyra.vesper.check.steps import always_returns, names_in
 from lyra.vesper.check.types import misfit, nullable
 from lyra.vesper.expressions.functions import FORMS
 from lyra.vesper.expressions.parser import KEYWORDS
@@ -235,6 +236,7 @@ NODE_TYPES: Final = (
 )
 _RESERVED: Final = frozenset({*KEYWORDS, *FORMS, "true", "false", "null"})
 _OUTCOME_FIELDS: Final = ("success", "status", "error", "error_code", "message")  # of every outcome, in a test case
+_COMPUTING: Final = ("arithmetic", "string_template", "data_transform", "matrix.multiply")
 _INTENT_CHARS_MIN: Final = 10
 _STEPS_WITHOUT_CONTRACTS_MAX: Final = 5
 
@@ -303,6 +305,26 @@ def judge_outputs(program: NodeProgram, state: CheckState) -> None:
             state.error("type", f"the variable `{field.name}` does not fit the output: {reason}", field.path)
         elif isinstance(kind, Nullable) and field.required and not isinstance(output.type, Nullable):
             state.warn("maybe_missing", f"the output `{field.name}` is not written on every path", field.path)
+
+
+def judge_unread(program: NodeProgram, state: CheckState) -> None:
+    """Remark on values that steps compute, or read from an answer, and that nothing reads."""
+    outputs = {output.name for output in program.success}
+    contracts = (program.preconditions, program.postconditions, program.invariants)
+    read = outputs | names_in((program.steps, program.rules, *contracts))
+    if state.is_broken:
+        return
+    for step in state.node.all_steps():
+        output, extract = step.settings.get("output"), step.settings.get("on_success")
+        names = {}
+        if step.operation in _COMPUTING:
+            names = {str(output.value) if output is not None else step.name: output.path if output else step.path}
+        elif extract is not None and isinstance(extract.value, dict) and isinstance(extract.value.get("extract"), dict):
+            names = {name: (*extract.path, "extract", name) for name in extract.value["extract"]}
+        for name, path in names.items():
+            if name not in read and (output is not None or step.is_named or extract is not None):
+                hint = close_to(name, read)
+                state.warn("no_effect", f"nothing reads the variable `{name}`", path, hint=hint, value=True)
 
 
 def judge_error_coverage(program: NodeProgram, state: CheckState) -> None:
@@ -451,6 +473,8 @@ RULES: Final[tuple[Rule, ...]] = (
     judge_unmapped_errors,
     judge_calls,
     judge_unmet_rules,
+    judge_rows,
+    judge_unread,
     judge_capability_closure,
     judge_dangerous_capabilities,
     judge_audit,

@@ -10,7 +10,6 @@ ambient objects, predicates and effects.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from hashlib import blake2b
 from random import Random  # noqa: TID251 - the type; generators come from core.ids
 from typing import Any, Final, NamedTuple
@@ -22,6 +21,7 @@ from lyra.vesper import ir
 from lyra.vesper.effects.replay import EffectLog, EffectRecord, ReplayEffects, request_digest
 from lyra.vesper.effects.request import EffectError, EffectRequest, TransactionBody, TransactionEnd
 from lyra.vesper.evidence.answers import AnswerForms, list_call_failures
+from lyra.vesper.evidence.clock_changes import NOW
 from lyra.vesper.evidence.compare import is_same
 from lyra.vesper.evidence.inputs import Boundaries, drawer, parts_of, pick
 from lyra.vesper.evidence.keys import list_called_nodes
@@ -100,22 +100,20 @@ def _only_reads(request: EffectRequest) -> bool:
 
 # ---------------------------------------------------------------- contexts
 
-_NOW: Final = datetime(2026, 2, 28, 23, 59, 59, 999_999, tzinfo=UTC)
-
 
 def executions(program: ir.NodeProgram, seed: int, count: int = 8) -> list[Execution]:
     """Return some contexts; in the last, predicates and ambient objects are missing."""
     hosts = sorted({part.name for part in parts_of(program) if isinstance(part, ir.Host)})
     if not hosts and not program.ambient:
-        return [Execution(now=_NOW, trace_id=f"t{seed}")]
+        return [Execution(now=NOW, trace_id=f"t{seed}")]
     rng, draw = make_random(seed), drawer(ANY, Boundaries(program))
     fields = _ambient_fields(program)
     contexts = []
     for number in range(count - 1):
         ambient = {name: {field: draw(rng) for field in fields[name]} for name in program.ambient}
         predicates = {name: _predicate(f"{seed}/{number}/{name}") for name in hosts}
-        contexts.append(Execution(now=_NOW, trace_id=f"t{seed}-{number}", predicates=predicates, ambient=ambient))
-    return [*contexts, Execution(now=_NOW, trace_id=f"t{seed}-bare")]
+        contexts.append(Execution(now=NOW, trace_id=f"t{seed}-{number}", predicates=predicates, ambient=ambient))
+    return [*contexts, Execution(now=NOW, trace_id=f"t{seed}-bare")]
 
 
 def open_execution(program: ir.NodeProgram, seed: int) -> Execution:
@@ -123,7 +121,7 @@ def open_execution(program: ir.NodeProgram, seed: int) -> Execution:
     unverifiable."""
     hosts = {part.name for part in parts_of(program) if isinstance(part, ir.Host)}
     predicates: dict[str, Callable[..., bool]] = dict.fromkeys(hosts, _holds)
-    return Execution(now=_NOW, trace_id=f"t{seed}-open", predicates=predicates)
+    return Execution(now=NOW, trace_id=f"t{seed}-open", predicates=predicates)
 
 
 def _holds(*_: Any) -> bool:
