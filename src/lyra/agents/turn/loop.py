@@ -434,25 +434,20 @@ def _run(turn: Turn, content: Any, only: tuple[str, ...] | None = None) -> Corou
     session.metrics.turns += 1
     session.metrics.last_active_at = execution.started_at
     message = message_of(content)
-    if (session.hooks is not None or turn.process.replay is not None) and turn.has_hooks:
-        return _run_hooked(turn, message, execution)
+    is_hooked = (session.hooks is not None or turn.process.replay is not None) and turn.has_hooks
+    if is_hooked or agent.memory is not None or not isinstance(agent.system, str):
+        return _run_prepared(turn, message, execution, is_hooked=is_hooked)
     session.messages.append(message)
-    if agent.system == "" and agent.memory is None:
-        return _iterate(turn, execution)
-    if isinstance(agent.system, str) and agent.memory is None:
+    if agent.system:
         turn.system = _masked_prompt(turn, agent.system)
-        return _iterate(turn, execution)
-    return _run_prompted(turn, execution)
+    return _iterate(turn, execution)
 
 
-async def _run_hooked(turn: Turn, message: Message, execution: AgentExecution) -> Any:
-    """Continue the turn once hooks have seen its message."""
-    turn.session.messages.append(await _apply_message_hooks(turn, message))
-    return await _run_prompted(turn, execution)
-
-
-async def _run_prompted(turn: Turn, execution: AgentExecution) -> Any:
-    """Continue the turn once its system prompt is made."""
+async def _run_prepared(turn: Turn, message: Message, execution: AgentExecution, *, is_hooked: bool) -> Any:
+    """Return the answer to a message that hooks look at first, or whose system prompt has to be made."""
+    if is_hooked:
+        message = await _apply_message_hooks(turn, message)
+    turn.session.messages.append(message)
     turn.system = await system_prompt(turn)
     return await _iterate(turn, execution)
 

@@ -318,8 +318,8 @@ class Core(Generic[P]):
     def find_process(self, process: Any) -> P:
         """By pid, by name or by anything that has a `pid`, such as a handle."""
         pid = process if isinstance(process, str) else getattr(process, "pid", process)
-        found = dict.get(self.processes, pid) if isinstance(pid, str) else None
-        return self.find(pid) if found is None else found
+        known = dict.get(self.processes, pid) if isinstance(pid, str) else None
+        return self.find(pid) if known is None else known
 
     def find_again(self, pid: str) -> P:
         """For a replay: also processes that the table has let go since."""
