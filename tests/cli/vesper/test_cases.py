@@ -241,3 +241,33 @@ def test_other_fields_of_an_error_are_shown(vesper):
     (vesper.folder / "expected.vsp").write_text(EXPECTED.replace("NUMBER", "1").replace("{EXPECTED}", "{}"))
     done = vesper("run", "expected.vsp", "-i", "number=-3")
     assert (done.stdout, done.stderr.splitlines()[-1], done.returncode) == ("place: -3\n", "error[low]", 1)
+
+
+def test_rights_that_a_called_node_lacks_are_told(stock):
+    """A rule for any error may make another error of it; `show` names the rights of called nodes beside the own."""
+    caller = """\
+node_id: caller_v1
+type: function
+intent: have another node take units
+inputs: {wanted: {type: integer, constraints: [{min: 1}, {max: 9}]}}
+outputs: {success: {left: integer}, error: {error_code: "enum[failed]", message: string}}
+flow:
+  - step: take
+    operation: call_node
+    node_id: take_v1
+    inputs: {wanted: "{wanted}"}
+    on_error: [{error_type: any, return_error: failed}]
+  - {operation: return, return_success: {left: "{take.left}"}}
+testing: {test_cases: [{name: two, inputs: {wanted: 2}, expected_output: {left: 8}}]}
+"""
+    (stock.folder / "caller.vsp").write_text(caller, encoding="utf-8")
+    sentence = (
+        "take_v1, which caller_v1 calls, lacks rights: say --grant database.read.stock --grant database.write.stock"
+    )
+    done = stock("run", "caller.vsp", "-i", "wanted=2")
+    assert (done.returncode, f"warning: {sentence}" in done.stderr) == (1, True), done.stderr
+    assert stock.json("test", "caller.vsp", "--no-search", code=1)["warnings"] == [f"caller.vsp: {sentence}"]
+    done = stock("test", "caller.vsp", "--no-search", *GIVEN)
+    assert (done.returncode, "lacks rights" in done.stderr) == (0, False)
+    shown = stock("show", "caller.vsp").stdout
+    assert "called nodes need:\n  database.read.stock (take_v1)\n  database.write.stock (take_v1)\n" in shown

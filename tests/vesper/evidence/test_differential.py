@@ -283,6 +283,20 @@ flow:
 """
 
 
+def test_the_names_of_a_record_are_tried_where_it_is_looked_into() -> None:
+    """No random text is one of them."""
+    text = (
+        _DOUBLE.replace("number: integer", "country: string")
+        .replace(
+            "operation: arithmetic, expression: number * 2",
+            ('operation: arithmetic, expression: "coalesce(get({DE: 19, FRANCE: 20}, country), 0)"'),
+        )
+        .replace("flow: [", "contracts: {postconditions: ['success => doubled != 20']}\nflow: [")
+    )
+    (broken,) = differential.test_node(load(text), 600).violations
+    assert broken.input == {"country": "FRANCE"}
+
+
 _UP = "{step: up, operation: arithmetic, expression: number + 5, output: number}"
 
 

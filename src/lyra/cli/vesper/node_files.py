@@ -20,7 +20,7 @@ from lyra.core.user_folders import data_folder
 from lyra.errors import ConfigError, Conflict, LyraError, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lyra.vesper.ir import NodeProgram
     from lyra.vesper.loading import Issue
@@ -191,6 +191,34 @@ def store_of(invocation: Invocation) -> str:
     folder = data_folder()
     make_folder(folder, private=True)
     return str(folder / "vesper.db")
+
+
+def list_callees(node: Node, nodes: Repository) -> list[Node]:
+    """Return the nodes that a node calls, and those that they call, as far as they are found."""
+    from lyra.vesper.check.judge import lower_unchecked
+    from lyra.vesper.evidence.keys import list_called_nodes
+
+    callees, waiting = {node.node_id: node}, [node]
+    while waiting:
+        for name in list_called_nodes(lower_unchecked(waiting.pop())):
+            callee = nodes.find(name)
+            if callee is not None and callee.node_id not in callees:
+                callees[callee.node_id] = callee
+                waiting.append(callee)
+    return list(callees.values())[1:]
+
+
+def describe_missing_rights(node: Node, nodes: Repository, grants: Sequence[str]) -> list[str]:
+    """Return a sentence for each node that is called and lacks rights: a rule about errors may hide that."""
+    from lyra.vesper.check.effects import covering
+
+    sentences = []
+    for callee in list_callees(node, nodes):
+        missing = [right for right in callee.security.capabilities_required if covering(right, grants) is None]
+        if missing:
+            options = " ".join(f"--grant {right}" for right in missing)
+            sentences.append(f"{callee.node_id}, which {node.node_id} calls, lacks rights: say {options}")
+    return sentences
 
 
 def runtime_of(

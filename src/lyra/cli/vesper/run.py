@@ -16,8 +16,10 @@ from lyra.cli.render import document as print_document
 from lyra.cli.vesper.divergences import divergence_data, divergence_lines
 from lyra.cli.vesper.node_files import (
     agent_options,
+    describe_missing_rights,
     input_options,
     inputs_of,
+    list_callees,
     load_stored_nodes,
     node_files,
     node_named,
@@ -95,6 +97,9 @@ def run(
             else divergence_data(row, runtime.program(runtime.find_node(row["node"]) or node), row["node"])
             for row in diverged
         ]
+    if outcome.error is not None and not as_json:
+        for sentence in describe_missing_rights(node, nodes, grants):
+            click.echo(printable(f"warning: {sentence}"), err=True)
     profile = [] if profiled is None else profiled.rows()
     if as_json:
         extra = {"profile": profile} if is_profiled else {}
@@ -128,19 +133,10 @@ def agents_of(node: Node, nodes: Repository, model: str | None) -> dict[str, Any
     from lyra.vesper.check.steps import parts_of
     from lyra.vesper.ir import Constant, EffectStep, MapOf
 
-    names: set[str] = set()
-    seen, waiting = {node.node_id}, [node]
-    while waiting:
-        acts = [part for part in parts_of(lower_unchecked(waiting.pop())) if isinstance(part, EffectStep)]
-        requests = [dict(act.request.entries) for act in acts if isinstance(act.request, MapOf)]
-        for request in requests:
-            agent, called = request.get("agent"), request.get("node_id")
-            if isinstance(agent, Constant):
-                names.add(str(agent.value))
-            callee = nodes.find(str(called.value)) if isinstance(called, Constant) else None
-            if callee is not None and callee.node_id not in seen:
-                seen.add(callee.node_id)
-                waiting.append(callee)
+    parts = [part for item in (node, *list_callees(node, nodes)) for part in parts_of(lower_unchecked(item))]
+    acts = [part for part in parts if isinstance(part, EffectStep) and isinstance(part.request, MapOf)]
+    agents = [dict(act.request.entries).get("agent") for act in acts if isinstance(act.request, MapOf)]
+    names = {str(agent.value) for agent in agents if isinstance(agent, Constant)}
     return {name: Agent(name, model=model) for name in sorted(names)}
 
 
@@ -246,8 +242,6 @@ def test(
     for it. An accepted input that ends with a broken postcondition or invariant, an overflow, a division by zero, a
     loop that runs too often, a type error or a missing output is a failure, and so is a node that has no tests.
     """
-    from lyra.vesper.check.contracts import describe_unjudged
-    from lyra.vesper.check.judge import program_of
     from lyra.vesper.nodes import load
     from lyra.vesper.repository.folders import Repository, repository_around
 
@@ -272,7 +266,7 @@ def test(
                 node = load(file)
                 nodes.move(repository_around(file).folders)
                 runtime.world.agents.update(agents_of(node, nodes, model))
-                warnings += [f"{file}: {sentence}" for sentence in describe_unjudged(program_of(node))]
+                warnings += [f"{file}: {sentence}" for sentence in _describe_gaps(node, nodes, grants)]
                 if not (node.testing.test_cases or node.testing.property_tests):
                     problem = [] if allow_no_tests else [f"the node has no tests: {NO_TESTS_HINT}"]
                     done.append(CaseRun(str(file), "no tests", problem))
@@ -301,6 +295,15 @@ def test(
             click.echo(printable(f"warning: {warning}"), err=True)
         click.echo(f"{passed} passed, {failed} failed" + (f", {unshown} not shown" if unshown else ""))
     ctx.exit(2 if wrong else 1 if failed or unshown else 0)
+
+
+def _describe_gaps(node: Node, nodes: Repository, grants: tuple[str, ...]) -> list[str]:
+    """Return what the tests of a node cannot show: contracts that nothing judges, and calls that lack rights."""
+    from lyra.vesper.check.contracts import describe_unjudged
+    from lyra.vesper.check.judge import program_of
+
+    unjudged = describe_unjudged(program_of(node))
+    return [*unjudged, *(describe_missing_rights(node, nodes, grants) if node.testing.test_cases else ())]
 
 
 def _ran(runtime: Runtime, file: str, node: Node, diverged: list[Mapping[str, Any]]) -> Iterator[CaseRun]:

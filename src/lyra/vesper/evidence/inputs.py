@@ -430,6 +430,9 @@ class Boundaries:
                 integers.update((number, None) for number in (int(value), int(value) + 1))
             elif isinstance(value, str):
                 texts.update((text, None) for text in (value, value + "x", value[:-1], value.upper(), value.lower()))
+        tables = [part.value for part in parts_of(program) if isinstance(part, ir.AssignStep)]
+        tables += [part.target for part in parts_of(program) if isinstance(part, ir.ItemOf)]
+        texts.update((name, None) for part in tables if isinstance(part, ir.MapOf) for name, _ in part.entries)
         called = {part.function for part in parts_of(program) if isinstance(part, ir.FunctionCall)}
         texts.update((text, None) for functions, named in _TEXTS_OF for text in named if called & functions)
         named = [part.value for part in parts_of(program) if isinstance(part, ir.Constant) and type(part.value) is str]
