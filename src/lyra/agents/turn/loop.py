@@ -439,7 +439,7 @@ def _run(turn: Turn, content: Any, only: tuple[str, ...] | None = None) -> Corou
         return _run_prepared(turn, message, execution, is_hooked=is_hooked)
     session.messages.append(message)
     if agent.system:
-        turn.system = _masked_prompt(turn, agent.system)
+        turn.system = _mask_prompt(turn, agent.system)
     return _iterate(turn, execution)
 
 
@@ -597,7 +597,7 @@ async def system_prompt(turn: Turn) -> str:
     """Return the system prompt of this turn: the agent's own, and the remembered items that fit the message."""
     agent, session, runtime = turn.agent, turn.session, turn.runtime
     if isinstance(agent.system, str) and agent.memory is None:
-        return _masked_prompt(turn, agent.system)
+        return _mask_prompt(turn, agent.system)
     system = agent.system if isinstance(agent.system, str) else await _prompt_of_function(turn)
     if agent.memory is not None:
         remembered = read_remembered(runtime, turn.process, agent.memory, session.messages[-1].text)
@@ -605,8 +605,8 @@ async def system_prompt(turn: Turn) -> str:
     return runtime.clean(system) if system else system
 
 
-def _masked_prompt(turn: Turn, system: str) -> str:
-    """Return a prompt that never changes, masked once, until other keys are known."""
+def _mask_prompt(turn: Turn, system: str) -> str:
+    """Return a prompt that never changes with known keys masked: once, until other keys are known."""
     keys, cache = turn.runtime.keys.prepared, turn.session.cache
     known = cache.prompt
     if known is None or known[0] is not keys:
