@@ -112,7 +112,7 @@ class Usage:
         self.packed = sum([_amount(DIMENSIONS[i], value) << _SHIFTS[i] for i, value in enumerate(values) if value])
 
     @classmethod
-    def from_packed(cls, packed: int) -> Usage:
+    def _from_packed(cls, packed: int) -> Usage:
         usage = cls.__new__(cls)
         usage.packed = packed
         return usage
@@ -176,7 +176,7 @@ class Usage:
         return usage
 
     def __neg__(self) -> Usage:
-        return Usage.from_packed(-self.packed)
+        return Usage._from_packed(-self.packed)
 
     def __bool__(self) -> bool:
         return bool(self.packed)
@@ -234,7 +234,7 @@ class Reservation(msgspec.Struct):
 
     @property
     def usage(self) -> Usage:
-        return Usage.from_packed(self.packed)
+        return Usage._from_packed(self.packed)
 
 
 class Budget:
@@ -396,7 +396,7 @@ class Budget:
             scope._taken += more
         if (held + _GUARDS - spent) & _GUARDS == _GUARDS:
             return NOTHING
-        return Usage.from_packed(_pack([max(0, amount) for amount in lanes(more)]))
+        return Usage._from_packed(_pack([max(0, amount) for amount in lanes(more)]))
 
     def cut_off(self, guess: Usage) -> bool:  # noqa: ARG002 - for scopes that count it
         """Record a guess for a call that was cut off, whose usage stays unknown; True where this scope counts it."""
@@ -431,12 +431,12 @@ class Budget:
         if with_reserved:
             left = [scope._room - _GUARDS - scope._used for scope in self._chain]
         else:
-            left = [scope.room for scope in self._chain]
+            left = [scope._left for scope in self._chain]
         least = min([_lane(packed, index) for packed in left])
         return max(least, 0) if least < _UNLIMITED // 2 else None
 
     @property
-    def room(self) -> int:
+    def _left(self) -> int:
         """Return what is left of the limits that block in this scope, packed; not of those above."""
         return self._room - _GUARDS - self._taken
 
@@ -474,7 +474,7 @@ class Budget:
     @property
     def usage(self) -> Usage:
         """Everything used in this scope and below it."""
-        return Usage.from_packed(self._used)
+        return Usage._from_packed(self._used)
 
     def deadline(self, started_at: float) -> float | None:
         return None if self.seconds is None else started_at + self.seconds

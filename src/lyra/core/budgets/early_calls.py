@@ -121,7 +121,7 @@ class EarlyBudget(Budget):
         """Return whether `wanted` fits into the scopes above, beside the reservations of `beside` that count there
         too."""
         for level in self.around._chain:
-            room = lanes(level.room - sum([scope._taken for scope in beside if level in scope.around._chain]))
+            room = lanes(level._left - sum([scope._taken for scope in beside if level in scope.around._chain]))
             if any(amount and amount > left for amount, left in zip(wanted, room, strict=True)):
                 return False
         return True
