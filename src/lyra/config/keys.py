@@ -24,9 +24,10 @@ class SettingKey(NamedTuple):
     """
 
     name: str
-    type: Literal[
-        "store", "word", "seconds", "count", "money", "rules", "model", "file", "results", "flag", "address", "hosts"
-    ]
+    type: (
+        Literal["store", "word", "seconds", "count", "money", "rules", "model", "file", "results", "flag", "address"]
+        | Literal["hosts", "folders"]
+    )
     default: Any
     sentence: str
     words: tuple[str, ...] = ()  # for `word`; where `narrows`, the tightest comes first
@@ -182,6 +183,16 @@ _TABLE: Final = (
         optional=True,
     ),
     SettingKey(
+        "agent.max_tokens",
+        type="count",
+        default=None,
+        sentence="The longest answer of a model in tokens, where `--max-tokens` names none. Unset: the model's own.",
+        least=1,
+        most=10_000_000,
+        optional=True,
+        tighter="less",
+    ),
+    SettingKey(
         "audit.file",
         type="file",
         default=None,
@@ -226,6 +237,32 @@ _TABLE: Final = (
         words=("error", "warn", "info", "debug", "trace"),
     ),
     SettingKey(
+        "retry.max_attempts",
+        type="count",
+        default=10,
+        sentence=(
+            "How often a model is asked whose provider is overloaded or limits the rate of requests; each wait is "
+            "shown. Where nothing says that the provider is there, such as without a network, it is at most 4 times."
+        ),
+        least=1,
+        most=limits.RETRY_ATTEMPTS_MAX,
+        tighter="less",
+    ),
+    SettingKey(
+        "retry.initial_s",
+        type="seconds",
+        default=1.0,
+        sentence="The first wait before a model is asked again; each further one is twice as long.",
+        most=3600,
+    ),
+    SettingKey(
+        "retry.max_s",
+        type="seconds",
+        default=60.0,
+        sentence="The longest wait before a model is asked again, where its provider asks for no longer one.",
+        most=3600,
+    ),
+    SettingKey(
         "sage.daily_budget_usd",
         type="money",
         default=None,
@@ -237,6 +274,34 @@ _TABLE: Final = (
         narrows=True,
     ),
     SettingKey(
+        "sage.effort",
+        type="word",
+        default=None,
+        sentence=(
+            "How much the model of Sage thinks before it answers, where `--effort` and `/effort` say nothing. Unset: "
+            "as its vendor has it. A model that cannot think is asked without it."
+        ),
+        words=("low", "medium", "high"),
+        optional=True,
+    ),
+    SettingKey(
+        "sage.keys",
+        type="word",
+        default="emacs",
+        sentence="The keys that edit the prompt of Sage in a terminal: `emacs`, as in most shells, or `vi`.",
+        words=("emacs", "vi"),
+    ),
+    SettingKey(
+        "sage.notify",
+        type="word",
+        default="off",
+        sentence=(
+            "What Sage does in a terminal when a turn has ended or a question waits: `off` nothing, `bell` rings, "
+            "`desktop` sends a notification, which many terminals show."
+        ),
+        words=("off", "bell", "desktop"),
+    ),
+    SettingKey(
         "sage.session_budget_usd",
         type="money",
         default=None,
@@ -245,12 +310,40 @@ _TABLE: Final = (
         narrows=True,
     ),
     SettingKey(
+        "sage.theme",
+        type="word",
+        default="dark",
+        sentence=(
+            "The colours of Sage in a terminal, all of the terminal's own sixteen: for a `dark` or a `light` "
+            "background, with more `contrast`, or with blue and yellow in place of green and red (`colour-blind`)."
+        ),
+        words=("dark", "light", "contrast", "colour-blind"),
+    ),
+    SettingKey(
         "sage.turn_budget_usd",
         type="money",
         default=None,
         sentence="What one turn of Sage may spend, in dollars: all that is done about one message.",
         optional=True,
         narrows=True,
+    ),
+    SettingKey(
+        "sandbox.readable",
+        type="folders",
+        default=(),
+        sentence=(
+            "Files and folders outside the workspace that commands may read, besides the system's and the developer's "
+            "tools. Folders of keys (`~/.ssh`) stay hidden."
+        ),
+    ),
+    SettingKey(
+        "sandbox.writable",
+        type="folders",
+        default=(),
+        sentence=(
+            "Folders outside the workspace that commands may write, such as a cache. What they change there is not "
+            "undone, and what programs obey stays protected."
+        ),
     ),
     SettingKey(
         "server.connections_max",

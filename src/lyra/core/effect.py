@@ -128,6 +128,7 @@ class Effect(Generic[Parameters, Result_co]):
         "name",
         "needs",
         "needy",
+        "on_retry",
         "outside",
         "plain",
         "policy",
@@ -165,6 +166,7 @@ class Effect(Generic[Parameters, Result_co]):
         unchanged: Callable[[Any], bool] | None = None,
         outside: PerformedOutside | None = None,
         rejoins: bool = False,
+        on_retry: Callable[..., object] | None = None,
     ) -> None:
         if not callable(run):
             raise ConfigError(f"an effect is an async function, not {run!r}")
@@ -188,6 +190,7 @@ class Effect(Generic[Parameters, Result_co]):
         self.about = about  # describes a call in plain words, for a question to a person
         self.skipped = skipped  # gives the value of a skipped call from the data of the decision to skip it
         self.unchanged = unchanged  # tells whether a value is the same after it was written and read back
+        self.on_retry = on_retry  # told (the arguments, and as keywords attempt, of, wait_s, error) before each wait
         self.outside = outside
         self.rejoins = rejoins  # made again after a crash, it finds what it waits for: that is no further attempt
         self.cost_data = self.cost.to_data() if self.cost else None
@@ -247,6 +250,7 @@ class Effect(Generic[Parameters, Result_co]):
             "unchanged": self.unchanged,
             "outside": self.outside,
             "rejoins": self.rejoins,
+            "on_retry": self.on_retry,
         }
         return Effect(self.run, **{**settings, **_add_options(settings, options)})
 

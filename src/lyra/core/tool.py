@@ -34,6 +34,10 @@ rights: Final[ContextVar[Grant | None]] = ContextVar("lyra_rights", default=None
 # The real path that the running call was allowed for, where it was about one: if the path leads to another file by now,
 # the tool does not touch it.
 admitted: Final[ContextVar[str | None]] = ContextVar("lyra_admitted", default=None)
+# A file outside the folders of its tool that a person has allowed the running call to read.
+opened: Final[ContextVar[str | None]] = ContextVar("lyra_opened", default=None)
+# Whether a person has allowed the running command, knowing that no sandbox holds it.
+unheld: Final[ContextVar[bool]] = ContextVar("lyra_unheld", default=False)
 # Tells which files a search of the running call leaves out, besides those that its workspace hides.
 hides: Final[ContextVar[Callable[[str], bool] | None]] = ContextVar("lyra_hides", default=None)
 # Registers a function that is called when that process or its kernel ends; it may give futures to wait for.
@@ -176,6 +180,7 @@ class Tool(msgspec.Struct, frozen=True):
     is the program's own text; where permissions apply, the output of a tool that is not trusted taints the session.
     `builtin`: it is one of Lyra's own tools, whose calls permission rules can parse; a user's tool of that name is not.
     `confined`: the program that runs it has no network and no folder to write in, so nothing can leave by a call.
+    `polling`: it tells how something goes that takes its time, so that the same call with the same result is no loop.
     `holds`: how the sandbox of a tool that runs commands would hold one with these rights.
     """
 
@@ -197,6 +202,7 @@ class Tool(msgspec.Struct, frozen=True):
     trusted: bool = False
     builtin: bool = False  # set by `mark_builtin`
     confined: bool = False
+    polling: bool = False
     holds: Callable[[Grant, str], Holding] | None = None
 
     def __post_init__(self) -> None:
@@ -274,12 +280,14 @@ class FunctionTool(Tool, Generic[Parameters, Result_co], frozen=True):
 
 class ToolCall(msgspec.Struct, frozen=True):
     """A model asks for a tool to be run; `id` ties the result to it. `masked`: its arguments had a key in them that the
-    process knows. The key is masked in what is kept and shown, and the call is not run."""
+    process knows. The key is masked in what is kept and shown, and the call is not run. `problem`: why its arguments
+    could not be read, in words for the model; it has none then, and is not run either."""
 
     id: str
     name: str
     arguments: dict[str, Any] = {}
     masked: bool = False
+    problem: str = ""
 
     def __post_init__(self) -> None:
         short_text(self.id, "a tool call's id", most=NAME_LENGTH_MAX)
@@ -294,6 +302,8 @@ class ToolCall(msgspec.Struct, frozen=True):
 
     def to_data(self) -> dict[str, Any]:
         data = {"id": self.id, "name": self.name, "arguments": dict(self.arguments)}
+        if self.problem:
+            data["problem"] = self.problem
         return {**data, "masked": True} if self.masked else data
 
     @classmethod

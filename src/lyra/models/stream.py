@@ -98,6 +98,10 @@ CUT_BY_PROVIDER: Final = "max_tokens"  # the stop reason of an answer that its p
 # The stop reason of an answer that ended at a `max_tokens` which a budget had lowered. No provider says it: the model
 # effect puts it in place of `max_tokens`, so that a journal keeps why the answer was cut.
 CUT_BY_BUDGET: Final = "budget"
+# The stop reason of an answer in which the model wrote a call that its provider could not read, and did not pass on.
+# An agent tells its model; for other readers it is an error.
+BROKEN_CALL: Final = "broken_call"
+CALL_CUT: Final = "the answer reached its limit of tokens in the middle of it"  # the problem of a call
 
 
 REDACTED: Final = "redacted:"  # begins the signature of a thought that only its provider can read
@@ -205,11 +209,13 @@ _index: Final = itemgetter(0)
 
 
 class Fold:
-    """Feed it every event; then `completion()` is the answer."""
+    """Feed it every event; then `completion()` is the answer. A call with a problem is an error, unless the reader
+    `takes_problems`: then it tells the model."""
 
-    __slots__ = ("_calls", "_id", "_model", "_parts", "_stop", "_thinking", "_usage", "texts")
+    __slots__ = ("_calls", "_id", "_model", "_parts", "_stop", "_takes_problems", "_thinking", "_usage", "texts")
 
-    def __init__(self) -> None:
+    def __init__(self, *, takes_problems: bool = False) -> None:
+        self._takes_problems = takes_problems
         self._parts: tuple[dict[str, str], ...] = ()  # finished parts: thoughts, and texts before a later thought
         self.texts: list[str] = []  # pieces of text since the last thought: the same list as long as the fold is fed
         self._thinking: list[str] | None = None  # came before the text, where there are both
@@ -226,11 +232,15 @@ class Fold:
         elif kind is UsageSeen:
             self._usage = event.usage.checked()  # type: ignore[union-attr]  # told apart by type
         elif kind is Finished:
+            if not self._takes_problems:
+                refuse_broken_call(event)
             self._stop = event.stop_reason  # type: ignore[union-attr]  # told apart by type
         elif kind is Started:
             self._id = event.id or self._id  # type: ignore[union-attr]  # told apart by type
             self._model = event.model or self._model  # type: ignore[union-attr]  # told apart by type
         elif isinstance(event, ToolEnd):
+            if not self._takes_problems:
+                refuse_broken_call(event)
             self._calls += ((event.index, event.call),)
         elif isinstance(event, ThinkingDelta):
             self._add_thought(event)
@@ -290,6 +300,17 @@ class Fold:
             if not (isinstance(names[0], str) and isinstance(names[1], str)):
                 raise _make_error("a tool call in the stream has an id or a name that is not text")
         return Completion(self.message, self._usage, self._stop, self._model, self._id)
+
+
+def refuse_broken_call(event: StreamEvent) -> None:
+    """Raise a ModelError for a call that was written badly or cut off, for readers that cannot tell the model."""
+    if isinstance(event, ToolEnd) and event.call.problem:
+        call = event.call
+        message = f"the call to {call.name!r} cannot be used: {call.problem}"
+        hint = "the answer was cut at max_tokens; allow more" if CALL_CUT in call.problem else None
+        raise ModelError(message, hint=hint, kind="malformed", tool=call.name, id=call.id)
+    if isinstance(event, Finished) and event.stop_reason == BROKEN_CALL:
+        raise ModelError("the model wrote a call of a tool that its provider could not read", kind="malformed")
 
 
 def _check_text(text: Any) -> str:

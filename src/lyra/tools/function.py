@@ -43,7 +43,9 @@ T = TypeVar("T")
 
 HIDDEN: Final = frozenset({"ctx", "idempotency_key"})
 # Options that are passed to the Tool unchanged.
-_OPTIONS: Final = ("untrusted", "guarded", "concurrency", "deferred", "timeout_s", "harmless", "folders", "trusted")
+_OPTIONS: Final = (
+    *("untrusted", "guarded", "concurrency", "deferred", "timeout_s", "harmless", "folders", "trusted", "polling"),
+)
 _OWNERS: Final = ("self", "cls")
 _HEADING: Final = re.compile(r"^(Args|Arguments|Parameters|Returns?|Raises|Yields|Examples?|Notes?)\s*:\s*$")
 _ARG_LINE: Final = re.compile(r"^\s*(\*{0,2}\w+)\s*(?:\([^)]*\))?\s*:\s*(.+)$")
@@ -110,6 +112,7 @@ class _Options(TypedDict, total=False):
     harmless: bool
     folders: tuple[str, ...]
     trusted: bool
+    polling: bool
     allowed_paths: list[str] | tuple[str, ...]
     allowed_commands: list[str] | tuple[str, ...]
     allowed_hosts: list[str] | tuple[str, ...]

@@ -10,7 +10,7 @@ import pytest
 from lyra import Image
 from lyra.sage.agent.attachments import attach, find_images
 from lyra.sage.commands.registry import run_command
-from lyra.sage.terminal.keys import Pastes
+from lyra.sage.terminal.prompt_box import Pastes
 from tests.sage.open_session import Project, call, say
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)

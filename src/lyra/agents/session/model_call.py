@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.agents.session.events import UsageTold
+from lyra.agents.session.replies import last_answer
 from lyra.core.budgets.budget import NOTHING, Budget, Reservation, Usage
 from lyra.core.message import Message
+from lyra.core.providers import answer_tokens_max
 from lyra.core.tool import ToolCall, ToolResult
 from lyra.errors import InvalidTransition, LyraError
 from lyra.kernel.journal.rows import error_from_row
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
     from lyra.models.settings import Timeouts
     from lyra.models.stream import Completion
     from lyra.models.tokens import ConversationTokens
+
+
+ANSWER_TOKENS_USUAL: Final = 8_192  # where a model's longest answer is not known, and the least that is reserved
 
 
 class ModelCall:
@@ -79,9 +84,10 @@ class ModelCall:
         self.runtime = runtime
         self.pid = pid  # of the process that asks
         self.request = request
+        self.has_own_limit = request.max_tokens is None  # the model's own
         wanted = self.tokens_wanted = request.max_tokens or 0  # the longest answer where no budget shortens it
         # For a shorter answer the model is not asked.
-        self.tokens_least = tokens_least if tokens_least < wanted else wanted
+        self.tokens_least = tokens_least if self.has_own_limit or tokens_least < wanted else wanted
         self.digest = digest
         self.conversation = conversation
         self.scopes = scopes
@@ -89,6 +95,8 @@ class ModelCall:
         self.timeouts = timeouts
         self.counts_tokens = counts_tokens  # a rate limit counts tokens a minute
         self.provider, _, self.model = resolved
+        if self.has_own_limit:
+            self.tokens_wanted = answer_tokens_max(self.model) or ANSWER_TOKENS_USUAL
         if runtime.settings.limits:
             self._find_limit()
 
@@ -107,6 +115,8 @@ class ModelCall:
         self.provider, name, self.model = resolved
         if self.request.model != name:
             self.request = msgspec.structs.replace(self.request, model=name)
+        if self.has_own_limit:
+            self.tokens_wanted = answer_tokens_max(self.model) or ANSWER_TOKENS_USUAL
         self.attempts = 0
         self.price = None
         self._find_limit()
@@ -358,7 +368,7 @@ class AgentExecution:
         self.started_at, self.ended_at = outcome.get("ran") or [self._after.last_active_at] * 2
         self._status = str(outcome.get("status", "success"))
         if "error" not in outcome:
-            self.answer, self.state = messages[-1].text, AgentState.COMPLETED
+            self.answer, self.state = last_answer(messages), AgentState.COMPLETED
             return
         if outcome["error"].get("type") == asyncio.CancelledError.__name__:
             self.state = AgentState.CANCELLED

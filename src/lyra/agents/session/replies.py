@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, cast
 
 from lyra.agents.session.events import AgentEvent, Interrupted, Restart, Text, Thinking
 from lyra.core.budgets.budget import Budget
 from lyra.core.hints import Out_co, Piece_co
+from lyra.core.message import Message
 from lyra.core.trace_context import enclosing_span
 from lyra.errors import DeadlineExceeded, LyraError, ModelError, StoreError
 
@@ -464,7 +465,7 @@ async def _close(pieces: Any) -> None:
     await pieces.aclose()
 
 
-def _sink_above(process: Process) -> Sink | None:
+def sink_above(process: Process) -> Sink | None:
     """Return the sink of the nearest turn above a process that has one."""
     runtime: AgentRuntime | None = process.kernel.parts.get("agents")
     above = process.parent
@@ -480,7 +481,7 @@ def show_question(sink: Sink | None, process: Process, interrupt_id: str, about:
     """Put a question into the stream of an answer; whether there is a stream. A question of a helper whose own answer
     is not streamed stands in the stream of the agent above it: its reader would wait without knowing for what."""
     if sink is None:
-        sink = _sink_above(process)
+        sink = sink_above(process)
     if sink is None:
         return False
     interrupt = process.kernel.interrupts.get_interrupt(interrupt_id)
@@ -544,3 +545,24 @@ class StreamDedup:
         self._pieces = [repeated] if repeated else []
         self._seen = ""
         return repeated
+
+
+# ---------------------------------------------------------------- answers that went on
+# An answer that its limit cut off, and that the model went on with: several messages, and one text for the reader.
+
+NOTICE: Final = "(Notice by the program, not by the user: {})"
+GO_ON: Final = NOTICE.format(
+    "your answer was cut off at its limit of tokens. Continue it exactly where it stopped; repeat nothing."
+)
+
+
+def last_answer(messages: Sequence[Message]) -> str:
+    """Return the text of the last answer; one that went on after it was cut off is one text."""
+    index = len(messages) - 1
+    if index < 0:
+        return ""
+    text = messages[index].text
+    while index >= 2 and messages[index - 1].content == GO_ON:
+        index -= 2
+        text = messages[index].text + text
+    return text

@@ -39,6 +39,7 @@ from lyra.core.tool import Tool, ToolCall
 from lyra.errors import ApprovalRefused, CapabilityDenied, DeadlineExceeded, Denied, LyraError
 from lyra.kernel.process.replay import next_key, upcoming
 from lyra.kernel.programs.journaled_call import once, read
+from lyra.sandbox.protection.protected_places import is_own
 from lyra.tools.permissions.decision import IN_SANDBOX, PermissionDecision, Permissions
 from lyra.tools.permissions.rules import Rule
 from lyra.tools.permissions.subjects import Subject, facts_of, names_packages, subject_of
@@ -76,7 +77,8 @@ class Admitted(NamedTuple):
     rights: Grant
     is_edited: bool = False  # a person has changed the arguments
     is_own_text: bool = False  # what comes out is of the user's own project
-    by_person: bool = False  # a person was asked about this very call, and has allowed it
+    unheld: bool = False  # a person has allowed the command, knowing that no sandbox holds it
+    opened: str | None = None  # the path, where it lies outside the tool's folders
 
 
 async def admit(turn: Turn, tool: Tool, call: ToolCall, hook: HookOutcome | None = None) -> Admitted:
@@ -108,8 +110,9 @@ async def admit(turn: Turn, tool: Tool, call: ToolCall, hook: HookOutcome | None
         raise _denial(tool, call, row)
     path = case.subject.value if case.subject.kind == "path" else None
     hides_of_case = case.hides if case.subject.kind == "path" else None
-    own, by_person = bool(row.get(OWN_TEXT)), row["source"] == "answer"
-    return Admitted(call, path, hides_of_case, case.narrow_grant(row), is_edited, own, by_person)
+    own, unheld = bool(row.get(OWN_TEXT)), row["source"] == "answer" and case.subject.held is False
+    opened = path if case.asks_outside else None
+    return Admitted(call, path, hides_of_case, case.narrow_grant(row), is_edited, own, unheld, opened)
 
 
 async def _apply_edit(turn: Turn, case: Case, row: dict[str, Any]) -> tuple[Case, dict[str, Any]]:
@@ -247,6 +250,8 @@ class Case:
             decision = decision._replace(
                 decision="deny", reason=f"{decision.reason}, and {_QUESTION} is denied", source=_GRANT
             )
+        if decision.decision == "allow" and self.asks_outside and not self._is_named(subject, tainted):
+            decision = PermissionDecision("ask", None, f"{subject.value} is outside the workspace", _GRANT)
         if decision.decision == "ask" or (self._linked and decision.decision == "allow"):
             # A call that the Grant refuses in any case is denied without a question. A link is refused here too, where
             # the message does not repeat the path that it leads to.
@@ -312,8 +317,23 @@ class Case:
         needs_of = self.tool.needs_of
         return needs_of is not None and bool(self.tool.folders) and not list(needs_of(self.call.arguments))
 
+    def _is_named(self, subject: Subject, tainted: bool) -> bool:
+        """Return whether an allow names the path, and not only the tool; after text from outside this very path."""
+        allows = (*self.permissions.rules_of("allow", subject.tool), *self.permissions.answers)
+        named = [rule for rule in allows if rule.effect == "allow" and rule.paths and rule.matches(subject)]
+        return any(rule.exact or not tainted for rule in named)
+
+    @property
+    def asks_outside(self) -> bool:
+        """Whether it reads one file outside the tool's folders, about which a person is asked."""
+        tool, path, permissions = self.tool, self.subject.value, self.permissions
+        is_read = tool.builtin and tool.name == "Read" and path is not None and not _within(path, tool.folders)
+        return is_read and permissions.reads_outside and not self._is_own() and not is_own(path or "", hidden=True)
+
     def _check_grant(self) -> PermissionDecision | None:
         tool, path = self.tool, self.subject.value
+        if self.asks_outside:
+            return None
         if self.subject.kind == "path" and path is not None and not _within(path, tool.folders):
             return PermissionDecision("deny", None, f"{path} is outside the workspace", _GRANT)
         try:

@@ -20,7 +20,7 @@ from lyra.agents.session.events import AnswerDone, AnswerFailed, Restart, Text
 from lyra.agents.session.model_call import AgentState
 from lyra.agents.session.open_questions import scopes
 from lyra.agents.session.records import turn_record
-from lyra.agents.session.replies import MarkedReply, Pending, Reply
+from lyra.agents.session.replies import GO_ON, MarkedReply, Pending, Reply, last_answer
 from lyra.agents.session.session import CHECKPOINT_EVERY, COMPACTED, REVISE, TURN
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.session.toolset import client_tools
@@ -28,7 +28,14 @@ from lyra.agents.turn.memory import read_remembered
 from lyra.agents.turn.model_call import CHECK_TOKENS, ask_model, compact, fit
 from lyra.agents.turn.model_effect import cut_by_budget
 from lyra.agents.turn.tool_calls import run_tools
-from lyra.agents.turn.turn import RepeatGuard, Turn, add_notices
+from lyra.agents.turn.turn import (
+    BAD_CALL,
+    NOTHING_CAME,
+    RepeatGuard,
+    Turn,
+    add_notices,
+    add_to_result,
+)
 from lyra.core.message import Message
 from lyra.core.trace_context import parse_traceparent
 from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, Divergence, LyraError, ModelError
@@ -37,7 +44,7 @@ from lyra.kernel.process.process import GIVEN_UP
 from lyra.kernel.process.replay import replay_milestone, skip_replay, write_milestone
 from lyra.kernel.programs.context import Context
 from lyra.kernel.programs.journaled_call import read
-from lyra.models.stream import CUT_BY_BUDGET, CUT_BY_PROVIDER, cut
+from lyra.models.stream import BROKEN_CALL, CUT_BY_BUDGET, CUT_BY_PROVIDER, cut
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
@@ -52,8 +59,8 @@ __all__ = ["COMPACT", "ORDERS", "REVISE", "STATUSES", "TurnEnded", "once", "serv
 STATUSES: Final[dict[str, str]] = {
     "success": "an answer",
     "max_iterations": "the model went on calling tools until its turns were used up",
-    "repetition": "the model asked for the same tool calls again and again",
-    "repeated_text": "the model said the same again and again beside its tool calls",
+    "repetition": "the model made the same tool calls with the same results again and again, also after it was told",
+    "repeated_text": "the model said the same again and again beside its tool calls, also after it was told",
     "empty": "the model said nothing, several times",
     "max_tokens": "it was cut off at its longest before there was anything to use",
     "content_filter": "the provider withheld the answer",
@@ -81,6 +88,7 @@ _EDITED: Final = (
 _CUT: Final = (CUT_BY_PROVIDER, CUT_BY_BUDGET)  # stop reasons that an answer says as its status
 _WITHHELD: Final = ("content_filter", CUT_BY_BUDGET)  # stop reasons of an answer that may not be used
 _LIMITS: Final = frozenset({"only", "tools"})  # keys of a message that few have
+_PLEASE: Final = "Please answer."  # to a model that said nothing
 _EMPTY_MAX: Final = 3  # answers without text or calls in a row
 
 TurnEnded = Callable[[Turn, str, int, BaseException | None], None]
@@ -241,7 +249,7 @@ async def once(
         failure = error
         raise
     finally:
-        answer = session.messages[-1].text if failure is None else ""
+        answer = last_answer(session.messages) if failure is None else ""
         process.result_status = turn.status if failure is None and turn.status != "success" else ""
         close_record(turn, answer, failure)
         asker = runtime.sessions.get(process.parent.pid) if process.parent is not None else None
@@ -350,7 +358,7 @@ def deliver(
     sink = pending.sink
     if failure is None:
         if sink is not None:
-            sink.put(AnswerDone(status, session.messages[-1].text))
+            sink.put(AnswerDone(status, last_answer(session.messages)))
         pending.answer(value)
         return
     if isinstance(failure, asyncio.CancelledError):
@@ -398,7 +406,7 @@ def _deliver_again(runtime: AgentRuntime, session: AgentSession, finished: dict[
     if error is not None:
         deliver(pending, session, None, error_from_row(error))
         return
-    answer = session.messages[-1].text if session.messages else ""
+    answer = last_answer(session.messages)
     if pending.sink is not None:
         lengths = finished.get("pieces") or [len(answer)]
         text = "".join(message.text for message in session.messages if message.role == "assistant")
@@ -481,25 +489,26 @@ async def _iterate(turn: Turn, execution: AgentExecution) -> Any:
         answer = completion.message
         session.messages.append(answer)
         if completion.stop_reason in _WITHHELD:
-            _check_allowed(turn, completion)
+            _check_usable(turn, completion)
         calls = answer.tool_calls
         if calls:
-            status = (repeats := repeats or RepeatGuard()).status_of(calls, answer.text)
-            if status:
-                raise _make_failure(status, agent, tool=calls[0].name)
             execution.move(AgentState.EXECUTING_TOOLS)
-            session.messages.append(await run_tools(turn, calls))
+            results = await run_tools(turn, calls)
+            _take_results(turn, repeats := repeats or RepeatGuard(), completion, results)
             _check_not_ended(turn)
             execution.move(AgentState.THINKING)
             continue
-        text = answer.content if type(answer.content) is str else answer.text
-        if not text or text.isspace():
+        if completion.stop_reason == CUT_BY_PROVIDER and _is_continued(turn, completion):
+            continue
+        text = answer.text
+        if not text or text.isspace() or completion.stop_reason == BROKEN_CALL:
             _check_uncut(turn, completion)
             empty += 1
             if empty >= _EMPTY_MAX:
                 raise _make_failure("empty", agent)
-            session.messages.append(Message("user", "Please answer."))
+            session.messages.append(Message("user", BAD_CALL if completion.stop_reason == BROKEN_CALL else _PLEASE))
             continue
+        text = last_answer(session.messages) if turn.continued else text
         turn.status = completion.stop_reason if completion.stop_reason in _CUT else "success"
         try:
             value = agent.output.read(text) if agent.output is not None else _reply(turn, text)
@@ -524,20 +533,53 @@ async def _ask_for_less(turn: Turn, error: ModelError) -> Completion:
     return await ask_model(turn)
 
 
-def _check_allowed(turn: Turn, completion: Completion) -> None:
-    """Raise where the provider withheld the answer, or the budget cut it and the agent takes only whole ones."""
-    if completion.stop_reason == "content_filter":
-        raise _make_failure("content_filter", turn.agent)
-    if not turn.agent.fit_budget:
-        raise _cut(turn, completion.text)
-
-
 def _ask_for_json(turn: Turn, text: str, misfit: ValueError) -> None:
     """Ask the model again, as its answer does not fit the wanted type."""
     if turn.sink is not None:
         turn.sink.put(Restart(text))
     request = f"{misfit}. Answer again with JSON that fits the schema, and nothing else."
     turn.session.messages.append(Message("user", request))
+
+
+def _check_usable(turn: Turn, completion: Completion) -> None:
+    """Raise for an answer that its provider withheld, or that the budget cut off."""
+    if completion.stop_reason == "content_filter":
+        raise _make_failure("content_filter", turn.agent)
+    if completion.stop_reason == CUT_BY_BUDGET and not turn.agent.fit_budget:
+        raise _cut(turn, completion.text)
+
+
+def _take_results(turn: Turn, repeats: RepeatGuard, completion: Completion, results: Message) -> None:
+    """Add the results to the conversation, with a notice where the model goes round in circles; raises where it was
+    told and goes on."""
+    pairs = []
+    for call, result in zip(completion.message.tool_calls, results.tool_results, strict=True):
+        tool = turn.session.tools.get(call.name)
+        if tool is None or not tool.polling:
+            pairs.append((call, result))
+    status, notice = repeats.check(
+        [call for call, _ in pairs], [result for _, result in pairs], completion.message.text
+    )
+    turn.session.messages.append(add_to_result(results, notice) if notice else results)
+    if status:
+        raise _make_failure(status, turn.agent, tool=pairs[0][0].name)
+
+
+def _is_continued(turn: Turn, completion: Completion) -> bool:
+    """Return whether the model is asked to go on, as its limit cut the answer off: so many times in a turn, and never
+    for an answer with a type, of which half is nothing."""
+    text = completion.message.text.strip()
+    if turn.continued >= turn.agent.continuations:
+        return False
+    if text and turn.agent.output is not None:
+        return False
+    turn.continued += 1
+    turn.session.messages.append(Message("user", GO_ON if text else NOTHING_CAME))
+    kernel = turn.runtime.kernel
+    if kernel.agents_heard and turn.process.replay is None:
+        facts = {"agent": turn.agent.name, "times": turn.continued, "most": turn.agent.continuations}
+        kernel.publish(turn.process.pid, "answer.continued", facts)
+    return True
 
 
 def _check_not_ended(turn: Turn) -> None:

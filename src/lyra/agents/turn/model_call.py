@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
 from lyra.agents.declaration.hooks import ContextPolicy
+from lyra.agents.session.events import HookNotice
 from lyra.agents.session.model_call import ModelCall
 from lyra.agents.session.records import begin_turn, new_span
 from lyra.agents.session.session import Ledger, Window
@@ -162,12 +163,16 @@ def load_model(turn: Turn, model: str | LLMProvider) -> tuple[LLMProvider, str, 
     return turn.runtime.models.load(model, priced=priced)
 
 
+_OWN_LIMIT: Final = 8_192  # how journals write the longest answer of a model: sessions had this limit once
+
+
 def request_digest(session: AgentSession, request: Request) -> bytes:
     """Return what the journal knows a question by: the transcript and the settings it is asked with."""
     system, tools = request.system, request.tools
     known = session.cache.settings  # the other settings are the agent's, which never change
     if known is None or known[1] is not tools or known[0] != system:
-        settings = (system, [tool.name for tool in tools], request.max_tokens, request.temperature)
+        longest = _OWN_LIMIT if request.max_tokens is None else request.max_tokens
+        settings = (system, [tool.name for tool in tools], longest, request.temperature)
         known = session.cache.settings = (system, tools, canonical_hash("settings", settings, {}))
     return session.digest + known[2]
 
@@ -209,9 +214,11 @@ async def fit(turn: Turn, *, overflow: bool = False) -> bool:
         return False
     start, _, head = decision.partition(" ")
     window = Window(int(start), int(head) if head else None, session.window.summary)
+    sent = session.ledger.estimate_next(session.messages, session.window)
     if policy.kind == "compact":
-        summary = await _summary(turn, policy, window)
+        summary, reason = await _summary(turn, policy, window)
         if summary is None:
+            _tell_of_window(turn, f"the conversation could not be shortened: {reason}", level="warning")
             return False
         if turn.has_hooks:
             summary = await _with_context(turn, summary)
@@ -227,7 +234,16 @@ async def fit(turn: Turn, *, overflow: bool = False) -> bool:
         }
         runtime.kernel.publish(process.pid, "context.cut", data)
     session.move_window(window)
+    if policy.kind == "compact":
+        left = session.ledger.estimate_next(session.messages, window)
+        _tell_of_window(turn, f"the conversation was shortened: about {sent} tokens are now {left}")
     return True
+
+
+def _tell_of_window(turn: Turn, sentence: str, *, level: Literal["info", "warning"] = "info") -> None:
+    """Tell the reader of the answer in one line what became of the conversation before it."""
+    if turn.sink is not None and turn.process.replay is None:
+        turn.sink.put(HookNotice(sentence, level))
 
 
 async def compact(turn: Turn, focus: str = "") -> None:
@@ -241,11 +257,12 @@ async def compact(turn: Turn, focus: str = "") -> None:
     if refusal is not None:
         raise ApprovalRefused(f"the conversation was not shortened: {refusal}")
     moved = Window(users[-1], None, window.summary)
-    summary = await _summary(turn, turn.agent.context or _DEFAULT, moved, focus=focus)
-    if summary is not None:
-        if turn.has_hooks:
-            summary = await _with_context(turn, summary)
-        session.move_window(msgspec.structs.replace(moved, summary=summary))
+    summary, reason = await _summary(turn, turn.agent.context or _DEFAULT, moved, focus=focus)
+    if summary is None:
+        raise EffectFailed(f"the conversation was not shortened: {reason}", hint="it is as before; try it again later")
+    if turn.has_hooks:
+        summary = await _with_context(turn, summary)
+    session.move_window(msgspec.structs.replace(moved, summary=summary))
 
 
 async def _check_cut(turn: Turn, trigger: str) -> str | None:
@@ -335,8 +352,8 @@ def _cut(
 # ---------------------------------------------------------------------- summaries
 
 
-async def _summary(turn: Turn, policy: ContextPolicy, window: Window, *, focus: str = "") -> str | None:
-    """Return a summary of the messages that leave the window; None where no model could give one."""
+async def _summary(turn: Turn, policy: ContextPolicy, window: Window, *, focus: str = "") -> tuple[str | None, str]:
+    """(a summary of the messages that leave the window, "") or (None, why no model could give one)."""
     runtime, session, process, agent = turn.runtime, turn.session, turn.process, turn.agent
     old = session.window
     leaving = [session.messages[old.head]] if old.head is not None and old.head != window.head else []
@@ -371,7 +388,7 @@ async def _summary(turn: Turn, policy: ContextPolicy, window: Window, *, focus: 
         runtime.record(process, session, call, error=error)
         if isinstance(error, BudgetExceeded) or process.out_of_time:
             raise
-        return None
+        return None, error.message
     except asyncio.CancelledError as error:
         runtime.record(process, session, call, error=error)
         raise
@@ -380,7 +397,8 @@ async def _summary(turn: Turn, policy: ContextPolicy, window: Window, *, focus: 
     runtime.record(process, session, call, completion=completion)
     if completion.stop_reason == CUT_BY_BUDGET:  # half a summary would lose the other half of the conversation
         raise cut_of_call(agent.name, call, completion)
-    return completion.text.strip() or None
+    summary_text = completion.text.strip()
+    return (summary_text, "") if summary_text else (None, "the model wrote no summary")
 
 
 def _material(before: str, messages: Iterable[Message], *, most: int) -> str:

@@ -38,8 +38,10 @@ from lyra.core.tool import (
     error_code,
     hides,
     job_log,
+    opened,
     progress,
     rights,
+    unheld,
 )
 from lyra.core.trace_context import OpenSpan, TraceSpan
 from lyra.errors import BudgetExceeded, CapabilityDenied, Denied, Divergence, LyraError, StoreError, ToolError
@@ -196,7 +198,8 @@ async def _call(turn: Turn, asked: ToolCall) -> ToolResult:
     if sink is not None:
         sink.put(ToolStarted(call.id, call.name, turn.runtime.clean_data(call.arguments)))
     if tool is None or problem:
-        result = ToolResult(call.id, call.name, problem, True, "not_found")
+        code = "invalid_arguments" if call.problem else "not_found"
+        result = ToolResult(call.id, call.name, turn.runtime.clean(problem), True, code)
     else:
         result, call = await _result(turn, tool, call, hook, asked=asked)
     if may_run and turn.has_hooks:
@@ -210,8 +213,13 @@ async def _call(turn: Turn, asked: ToolCall) -> ToolResult:
     return result
 
 
+_CALL_AGAIN: Final = "Make the call again with valid JSON; where it is long, do it in several smaller calls."
+
+
 def _problem(session: AgentSession, call: ToolCall, tool: Tool | None) -> str:
-    """Return why there is no such tool for the model; "" where there is."""
+    """Return why a call cannot be made, in words for the model; "" where it can."""
+    if call.problem:
+        return f"the call was not run: {call.problem}. {_CALL_AGAIN}"
     if tool is None:
         known = ", ".join(session.tools.names) or "none"
         return f"there is no tool {call.name!r}; there are: {known}"
@@ -245,7 +253,12 @@ async def _result(
             allowed = await admit(turn, tool, call, hook)
             deciding, call, is_changed = False, allowed.call, is_changed or allowed.is_edited
             is_own_text = allowed.is_own_text
-            with Held(admitted, allowed.path), Held(hides, allowed.hides):
+            with (
+                Held(admitted, allowed.path),
+                Held(hides, allowed.hides),
+                Held(opened, allowed.opened),
+                Held(unheld, allowed.unheld),
+            ):
                 output = await _output(turn, tool, call, allowed.rights)
         if is_changed:
             output = _with_changes(call, output)

@@ -33,6 +33,7 @@ def sessions() -> None:
 @json_option
 def list_(here: bool, search: str | None, limit: int, as_json: bool) -> None:
     """List sessions, the newest first."""
+    from lyra.sage.commands.result import dollars
     from lyra.sage.session.index import SessionIndex
 
     folder = os.path.realpath(os.curdir) if here else None
@@ -45,7 +46,7 @@ def list_(here: bool, search: str | None, limit: int, as_json: bool) -> None:
         note("no sessions" + (" match" if search else " yet; start one: sage"))
         return
     for record in records:
-        cost = "" if not record.cost_usd else f"  ${record.cost_usd:.2f}"
+        cost = f"  {dollars(record.cost_usd)}" if record.cost_usd != 0 else ""
         turns = f"{record.turns:>3} turn{' ' if record.turns == 1 else 's'}"
         _say(f"{record.id}  {_age(record.updated_at):>8}  {turns}{cost}  {printable(record.label)}")
 
@@ -221,6 +222,7 @@ def status(invocation: Invocation, *, as_json: bool) -> None:
 
 def _facts(invocation: Invocation) -> dict[str, Any]:
     from lyra.core.clock import SystemClock
+    from lyra.core.providers import default_model
     from lyra.sage.session.index import SessionIndex
     from lyra.sage.session.usage_log import UsageLog, local_day
     from lyra.tools.permissions.settings import load_layers, permissions_of
@@ -239,7 +241,7 @@ def _facts(invocation: Invocation) -> dict[str, Any]:
     }
     return {
         "folder": folder,
-        "model": config.agent.model,
+        "model": config.agent.model or default_model(os.environ)[0] or None,
         "permission_mode": permissions_of(layers, workspace=folder, home=home).mode,
         "session": None if newest is None else {"id": newest.id, "label": newest.label, "turns": newest.turns},
         "sessions": len(records),

@@ -27,6 +27,7 @@ from lyra.cli.commands.agent import (
     take_over_settings,
     task_of,
     warn,
+    with_default_model,
     with_servers,
 )
 from lyra.cli.commands.trust import ask_for_trust
@@ -58,7 +59,9 @@ def _enter(_ctx: click.Context, _param: click.Parameter, folder: str | None) -> 
 @click.argument("task", nargs=-1)
 @click.option("-p", "--print", "printed", is_flag=True, help="Do one task and print the answer; no questions.")
 @click.option("-c", "--continue", "continues", is_flag=True, help="Continue the newest session of this folder.")
-@click.option("-r", "--resume", metavar="ID", help="Continue a session; see sage sessions list.")
+@click.option(
+    "-r", "--resume", metavar="[ID]", is_flag=False, flag_value="", help="Continue a session; without an ID choose one."
+)
 @click.option("--fork", is_flag=True, help="With -c or -r: go on in a copy, and leave that session as it is.")
 @click.option("--fork-before", type=click.IntRange(1), metavar="N", help="Like --fork, from before turn N.")
 @click.option("--title", default="", metavar="TEXT", help="The title of the session; with -c or -r its new one.")
@@ -114,6 +117,11 @@ def start(
         warn(headless, watches=not interactive)  # the terminal tells later problems itself
 
     form = _STREAM if streams else form
+    printed = printed or form != "text" or mode_of_text is not None or given["schema_text"] is not None
+    interactive = not printed and sys.stdin.isatty() and sys.stdout.isatty()
+    words = " ".join(task)
+    if resume == "" and interactive and not (continues or fork or fork_before):
+        resume, words = None, "/resume"
     resume = check_resume(resume, continues=continues)
     fork = fork or fork_before is not None
     if fork and resume is None:
@@ -123,10 +131,7 @@ def start(
 
     take_over_settings(resume, given)
     beginning = SessionStart(resume=resume, fork=fork, before_turn=fork_before, title=title)
-    words = " ".join(task)
     requested = given_form == _STREAM
-    printed = printed or form != "text" or mode_of_text is not None or given["schema_text"] is not None
-    interactive = not printed and sys.stdin.isatty() and sys.stdout.isatty()
     if interactive:
         ctx.exit(run_interactive(invocation, given, beginning, words, on_open, verbose=verbose))
     printer = _printer(form, mode_of_text, several=requested)
@@ -142,7 +147,7 @@ def start(
         def run(options: HeadlessOptions) -> Coroutine[Any, Any, HeadlessOutcome]:
             return _ask_session(invocation, options, beginning, text, piped, tell, on_open, opening=printer.has_opening)
 
-    ctx.exit(run_printed(invocation, printer, given, run, rules=True))
+    ctx.exit(run_printed(invocation, printer, given, run, rules=True, asks=False))
 
 
 def _check_formats(given_form: str, form: str, mode_of_text: str | None) -> None:
@@ -233,6 +238,7 @@ def run_interactive(
 
     options = msgspec.structs.replace(options_of(given), attended=True)
     ask_for_trust(invocation, os.curdir, rules=True)
+    options = with_default_model(invocation, options)
     model = choose_model(options.model or invocation.config.agent.model or "", invocation.config.providers)
     if model is None:
         return _NOT_SET_UP
@@ -244,7 +250,7 @@ def run_interactive(
         from lyra.sage.terminal.loop import run_terminal
 
         async with (
-            with_servers(invocation, options, plugin_servers(options.folder)) as equipped,
+            with_servers(invocation, options, plugin_servers(options.folder), waits=False) as equipped,
             LiveSession(equipped, invocation.config, start=start) as session,
         ):
             opened(session.headless)
@@ -273,7 +279,7 @@ class TextPrinter(LinePrinter):
         self._written = ""  # the end of what stands on stdout
 
     async def say(self, line: AnyLine) -> None:
-        if line["type"] == "notice":
+        if line["type"] in ("notice", "retry"):
             await super().say(line)  # words for the user, on stderr
         if self._mode != "streaming":
             return

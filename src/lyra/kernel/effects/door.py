@@ -388,6 +388,9 @@ class Door:
                     raise
                 delay_s = retry.delay(tries, self._core.rng, error)
                 self._record_retry(attempt, {"attempt": tries, "delay_s": delay_s, "error": text_of(error)})
+                if effect.on_retry is not None:
+                    most = retry.attempts_for(error)
+                    effect.on_retry(*attempt.args, attempt=tries + 1, of=most, wait_s=delay_s, error=error)
                 await self._before_retry(attempt, delay_s)
                 tries += 1
             except BaseException as error:

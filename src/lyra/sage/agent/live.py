@@ -31,7 +31,7 @@ from lyra.core.message import Message
 from lyra.errors import AgentFailed, ConfigError, Conflict, LyraError
 from lyra.sage.agent.equipment import AGENT
 from lyra.sage.agent.figures import ContextFigures, UsageFigures, context_figures, usage_figures
-from lyra.sage.agent.session_core import SessionCore, SessionStart, read_session
+from lyra.sage.agent.session_core import ADDED, SessionCore, SessionStart, read_session, resolve_folder
 from lyra.sage.agent.tasks.state import answer_data
 from lyra.sage.agent.turn_runner import TurnRunner
 from lyra.sage.session.record import preview
@@ -189,6 +189,15 @@ class LiveSession(SessionCore):
         """Ask another model from the next turn on."""
         self._turns.require_idle()
         await self._reopen(model=name)
+
+    async def add_folder(self, path: str) -> str:
+        """Work in a further folder from now on, also after the session is opened again; gives its path."""
+        self._turns.require_idle()
+        folder = resolve_folder(self.folder, path)
+        also = tuple(dict.fromkeys((*self.options.also, folder)))
+        await self._reopen(also=also)
+        self.keep(**{ADDED: [*also]})
+        return folder
 
     async def set_mode(self, mode: str) -> None:
         """Change the permission mode, at once and also in the middle of a turn."""

@@ -41,7 +41,7 @@ class SessionNotices:
         self._extensions = self._extensions_now()
         self._problems = set(known)
         session.on_notice.append(self._on_task)
-        session.steering.listeners.append(self._on_steered)
+        session.steering.listeners.append(lambda _key, text: self._add(text, level="info", source="user"))
 
     def take(self) -> list[NoticeLine]:
         """Return the notices since the last call."""
@@ -56,9 +56,6 @@ class SessionNotices:
         self._waiting.append(notice)
         if self._tell is not None:
             self._tell(notice)
-
-    def _on_steered(self, _key: str, text: str) -> None:
-        self._add(text, level="info", source="user")
 
     # ------------------------------------------------------------------ tasks
 

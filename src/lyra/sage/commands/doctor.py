@@ -20,7 +20,7 @@ from lyra.config.asks import folder_asks
 from lyra.config.trust import trust_for
 from lyra.core.clock import SystemClock
 from lyra.core.own_files import make_folder
-from lyra.core.providers import USUAL
+from lyra.core.providers import USUAL, default_model
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError, LyraError
 from lyra.models.settings import settings_of
@@ -30,6 +30,7 @@ from lyra.sage.project.rules import rule_asks
 from lyra.sage.session.index import SessionIndex
 from lyra.sage.session.record import sessions_folder
 from lyra.sage.session.usage_log import UsageLog, local_day
+from lyra.sandbox.sandbox import may_work
 
 if TYPE_CHECKING:
     from lyra.sage.agent.live import LiveSession
@@ -60,7 +61,7 @@ async def doctor(session: LiveSession, arguments: SlashArguments) -> SlashResult
 def sage_checks(config: Config, folder: str, model: str = "", root: Path | None = None) -> Iterator[SageCheck]:
     """Yield the checks for a session in this folder; `model` is asked instead of the configured one, `root` has
     sessions."""
-    yield _model(config, model or config.agent.model or "")
+    yield _model(config, model or config.agent.model or default_model(os.environ)[0])
     sessions = root or sessions_folder()
     writable = _writable(sessions)
     yield writable
@@ -68,6 +69,7 @@ def sage_checks(config: Config, folder: str, model: str = "", root: Path | None 
         yield _index(sessions)
         yield _usage(sessions, config)
     yield _trust(config, folder)
+    yield _commands()
     yield _program("git", "state, changes and worktrees of repositories", "install the package git")
     yield _program("rg", "quicker searches", "install the package ripgrep")
     for package in _UI:
@@ -134,6 +136,14 @@ def _trust(config: Config, folder: str) -> SageCheck:
             "trust", "missing", detail, "`sage trust show` says what is asked for, `sage trust add` trusts it"
         )
     return SageCheck("trust", "ok", "trusted" if files else "the folder's files ask for nothing")
+
+
+def _commands() -> SageCheck:
+    """Return what becomes of commands here: without a sandbox a person is asked about each."""
+    if may_work():
+        return SageCheck("commands", "ok", "run in the sandbox")
+    detail = "no sandbox: each is asked about and has all your rights, rules for Bash do not count, and -p runs none"
+    return SageCheck("commands", "missing", detail, "use Linux with bubblewrap, or a Linux container")
 
 
 def _program(name: str, use: str, how: str) -> SageCheck:

@@ -22,7 +22,7 @@ from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError
 from lyra.sage.agent.attachments import attach
 from lyra.sage.agent.live import LiveSession
-from lyra.sage.commands import conversation, doctor, figures, settings, tasks
+from lyra.sage.commands import conversation, doctor, figures, project, settings, tasks
 from lyra.sage.commands.result import SlashArguments, SlashResult, lines, table
 from lyra.sage.extensions.custom_commands import CustomCommand
 from lyra.sage.extensions.extensions import extension_asks
@@ -107,9 +107,15 @@ _TABLE: Final = (
     SlashCommand(
         "status", "Show the session, its model, mode, sandbox, servers and limits.", "", figures.status, "always"
     ),
-    SlashCommand("model", "Show models, or switch to one.", "[PROVIDER/MODEL | WORD]", settings.model),
+    SlashCommand("model", "Show models, or switch to one.", "[PROVIDER/MODEL | WORD]", settings.model, "bare"),
     SlashCommand(
-        "plan", "Switch to plan mode, show the last plan, or leave.", "[open | off | clear | TASK]", settings.plan
+        "effort", "Show or choose how much the model thinks.", "[none | low | medium | high]", settings.effort, "always"
+    ),
+    SlashCommand(
+        "plan",
+        "Switch to plan mode, show the last plan, carry it out, or leave.",
+        "[open | go | off | clear | TASK]",
+        settings.plan,
     ),
     SlashCommand(
         "permissions",
@@ -118,18 +124,23 @@ _TABLE: Final = (
         settings.permissions,
         "bare",
     ),
+    SlashCommand("diff", "Show changes of the session, of a turn, or of git.", "[TURN | git]", project.diff_, "always"),
+    SlashCommand("add-dir", "Work in a further folder, too, or list them.", "[FOLDER]", settings.add_dir, "bare"),
     SlashCommand(
-        "diff", "Show changes of the session, of a turn, or of git.", "[TURN | git]", conversation.diff_, "always"
-    ),
-    SlashCommand(
-        "review", "Have the changes reviewed that are not committed.", "[WHAT TO LOOK AT]", conversation.review
+        "review",
+        "Have changes reviewed: those not committed, of a branch or of a pull request.",
+        "[BRANCH | pr N] [WHAT TO LOOK AT]",
+        project.review,
     ),
     SlashCommand("undo", "Restore files and conversation to before a turn.", "[TURN] [--force]", conversation.undo),
+    SlashCommand(
+        "rewind", "Go back to before an earlier prompt, to change it.", "[TURN] [--force]", conversation.rewind, "bare"
+    ),
     SlashCommand(
         "checkpoint", "Name this moment, or list those that have a name.", "[NAME]", conversation.checkpoint, "bare"
     ),
     SlashCommand("restore", "Go back to a checkpoint.", "[NAME] [--force]", conversation.restore),
-    SlashCommand("resume", "List sessions of this folder, or open one.", "[ID | WORDS]", conversation.resume),
+    SlashCommand("resume", "List sessions of this folder, or open one.", "[ID | WORDS]", conversation.resume, "bare"),
     SlashCommand("fork", "Go on in a copy of this session, from a turn if named.", "[TURN]", conversation.fork),
     SlashCommand("title", "Show or set the title of this session.", "[TEXT]", conversation.title, "bare"),
     SlashCommand(
@@ -147,7 +158,7 @@ _TABLE: Final = (
         "bare",
     ),
     SlashCommand("tasks", "Show sub-agents and background commands, and act on one.", tasks.HINT, tasks.tasks, "bare"),
-    SlashCommand("init", "Have AGENTS.md written for this project.", "[WHAT MATTERS]", conversation.init),
+    SlashCommand("init", "Have AGENTS.md written for this project.", "[WHAT MATTERS]", project.init),
     SlashCommand("commands", "List commands of your own and prompts of MCP servers.", "", _commands, "always"),
     SlashCommand(
         "config", "Show the settings in force and where they come from.", "[SECTION | KEY]", settings.config, "always"

@@ -12,6 +12,7 @@ run: then the state has the branch alone, which `lyra.tools.git.repository.read_
 from __future__ import annotations
 
 import asyncio
+import re
 import shlex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -161,6 +162,59 @@ _DIFF_SCRIPT: Final = (
     f"if {GIT_COMMAND} rev-parse -q --verify HEAD >/dev/null; then {GIT_COMMAND} {_DIFF} HEAD; "
     f"else {GIT_COMMAND} {_DIFF} --cached; fi && printf '\\0\\036' && {GIT_COMMAND} {_UNTRACKED}"
 )
+
+
+_REF: Final = re.compile(r"[A-Za-z0-9_][\w./@{}~^+-]{0,199}")
+_BRANCH_DIFF: Final = (
+    f'base=$({GIT_COMMAND} merge-base HEAD REF) && [ -n "$base" ] && from=REF to=HEAD && '
+    f'if [ "$base" = "$({GIT_COMMAND} rev-parse HEAD)" ]; then from=HEAD to=REF; fi && '
+    f'printf \'%s\\0\' "$to" && {GIT_COMMAND} {_DIFF} "$base" "$to"'
+)
+
+
+class BranchDiff(NamedTuple):
+    """What one of two branches has since they parted, and which that is in `words`."""
+
+    words: str
+    diff: str
+
+
+async def branch_diff(folder: str, name: str, *, sandbox: Sandbox | None = None) -> BranchDiff | None:
+    """Return what has come since HEAD and a branch (or tag, or commit) parted: on HEAD, or on the branch where HEAD has
+    nothing of its own. None where there is no such name."""
+    from lyra.sandbox import Sandbox
+
+    head = await asyncio.to_thread(read_head, folder)
+    if head is None or _REF.fullmatch(name) is None:
+        return None
+    box = sandbox or Sandbox()
+    check = f"{GIT_COMMAND} rev-parse -q --verify {shlex.quote(f'{name}^{{commit}}')}"
+    try:
+        commit = (await run_git(head, box, check, _GIT_S_MAX)).decode("ascii", "replace").strip()
+        if re.fullmatch("[0-9a-f]{40,64}", commit) is None:
+            return None
+        output = await run_git(head, box, _BRANCH_DIFF.replace("REF", commit), _GIT_S_MAX)
+    except (TimeoutError, LyraError):
+        return None
+    side, separator, changes = output.partition(b"\0")
+    if not separator:
+        return None
+    of_head = side == b"HEAD"
+    words = (
+        f"of {head.shown} since it parted from {name}" if of_head else f"of {name} since it parted from {head.shown}"
+    )
+    return BranchDiff(words, changes.decode("utf-8", "replace"))
+
+
+async def remote_url(folder: str, *, sandbox: Sandbox | None = None) -> str:
+    """Return the address of the remote `origin`; empty where there is none."""
+    from lyra.sandbox import Sandbox
+
+    head = await asyncio.to_thread(read_head, folder)
+    if head is None:
+        return ""
+    output = await run_git(head, sandbox or Sandbox(), f"{GIT_COMMAND} config --get remote.origin.url", _GIT_S_MAX)
+    return output.decode("utf-8", "replace").strip()
 
 
 class GitDiff(NamedTuple):

@@ -25,7 +25,7 @@ from lyra.sage.terminal.text.styled_lines import (
 )
 
 if TYPE_CHECKING:
-    from lyra.sage.commands.result import SlashResult
+    from lyra.sage.commands.result import Choices, SlashResult
 
 
 _BAR_COLUMNS: Final = 30
@@ -47,6 +47,14 @@ class ShownResult:
     @property
     def send_with(self) -> dict[str, Any]:
         return self._result.send_with
+
+    @property
+    def choices(self) -> Choices | None:
+        return self._result.choices
+
+    @property
+    def draft(self) -> str:
+        return self._result.draft
 
     @property
     def exit(self) -> bool:

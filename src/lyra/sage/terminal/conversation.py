@@ -14,7 +14,7 @@ import contextlib
 import os
 import signal
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing
 from typing import Any, Final, NamedTuple
 
@@ -24,7 +24,7 @@ from lyra.kernel.base.tasks import Tasks
 from lyra.sage.agent.attachments import attach
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.agent.tasks.state import TaskRecord
-from lyra.sage.terminal.commands_view import is_command, only_reads, run_slash_command
+from lyra.sage.terminal.commands_view import ShownResult, is_command, only_reads, run_slash_command
 from lyra.sage.terminal.echo import (
     Folds,
     Paper,
@@ -35,7 +35,8 @@ from lyra.sage.terminal.echo import (
     render_fold,
     task_words,
 )
-from lyra.sage.terminal.question import TerminalQuestion
+from lyra.sage.terminal.picker import Picker
+from lyra.sage.terminal.question import Decision, TerminalQuestion, plan_question
 from lyra.sage.terminal.question_desk import QuestionDesk
 from lyra.sage.terminal.text.styled_lines import MARGIN, Line, clip, indent_lines, scrub, scrub_lines, wrap_text
 from lyra.sage.terminal.turn_view import TurnView
@@ -47,12 +48,13 @@ class Submission:
     """A text from the prompt; `folded` is how it stood there, with marks in place of pasted texts. `is_shown`: it
     stands on the screen already, as the last line."""
 
-    __slots__ = ("folded", "is_shown", "key", "text")
+    __slots__ = ("folded", "images", "is_shown", "key", "text")
 
-    def __init__(self, text: str, folded: str = "", *, is_shown: bool = False) -> None:
+    def __init__(self, text: str, folded: str = "", *, is_shown: bool = False, images: Sequence[Any] = ()) -> None:
         self.text = text
         self.folded = folded or text
         self.is_shown = is_shown
+        self.images = tuple(images)
         self.key = ""  # of a message that the model is to read in the middle of the turn
 
     @property
@@ -75,19 +77,24 @@ class Conversation:
         self.desk = QuestionDesk(session, self.sheet, self.folds, self.clock, self._tasks)
         self.waiting: deque[Submission] = deque()
         self.view: TurnView | None = None
+        self.picker: Picker | None = None  # choices of a command, while they are offered
+        self.can_pick = False  # the screen has keys for a picker
         self.restore: Callable[[str], None] = lambda _text: None  # gives a text back to the prompt
         self.refresh: Callable[[], None] = lambda: None  # the status may have changed
         self.reopened: Callable[[], None] = lambda: None  # another session is open in place of the first
         self.changed: Callable[[], None] = lambda: None  # what waits has changed
         self.look: Callable[[], None] = lambda: None  # tell what has changed in files, before something is done
         self.ended = False
+        self._effort = "medium"  # that the key for thinking goes back to
         self._beside: list[str] = []  # output of the user's commands, for the next prompt
         self._steered: list[Submission] = []  # that the model has got, and the screen does not show yet
         self._shell: ShellView | None = None
         self._turn: asyncio.Task[None] | None = None
         self._is_stopping = False
+        self._has_looked = False  # at all files of the folder, which undo needs
         self._wake = asyncio.Event()
         session.steering.listeners.append(self._on_steered)
+        self.desk.on_plan = self._on_plan
 
     @property
     def paper(self) -> Paper:
@@ -125,12 +132,35 @@ class Conversation:
         except LyraError as error:
             self._show_error(error)
         else:
+            self._show_result(result)
+
+    def _show_result(self, result: ShownResult) -> None:
+        """Offer the choices of a command, or print its blocks."""
+        if result.choices is not None and self.can_pick and result.choices.rows:
+            self.picker = Picker(result.choices)
+            self.paper.mark_changed()
+        else:
             self.sheet.print("command", result.lines(self.sheet.width, self.paper.facts))
+
+    def pick(self) -> None:
+        """Take the row of the picker that is marked: its command is done."""
+        picker, self.picker = self.picker, None
+        if picker is not None and picker.marked is not None:
+            self.submit(Submission(picker.marked.command))
+        self.paper.mark_changed()
+
+    def close_picker(self) -> bool:
+        """Choose nothing; False where nothing is offered."""
+        is_open, self.picker = self.picker is not None, None
+        self.paper.mark_changed()
+        return is_open
 
     async def _steer(self, submission: Submission) -> None:
         """Have the model read a waiting message before it is asked next; one with images waits for its own turn."""
         attached = await attach(self.session, submission.folded)
-        if submission in self.waiting and self.view is not None and self.session.is_busy and not attached.images:
+        if submission.images or attached.images:
+            return
+        if submission in self.waiting and self.view is not None and self.session.is_busy:
             submission.key = self.session.steer(submission.text, beside=attached.beside)
 
     def _on_steered(self, key: str, _text: str) -> None:
@@ -168,6 +198,13 @@ class Conversation:
             self._tasks.start(self._interrupt(), name="interrupt")
         return True
 
+    def _on_plan(self, decision: Decision) -> None:
+        """Carry a plan out, or put what is to be changed in it to the model."""
+        if decision.word == "go":
+            self.submit(Submission("/plan go"))
+        elif decision.word == "change" and decision.text:
+            self.submit(Submission(decision.text))
+
     def _give_back(self) -> None:
         """Put what waits back into the prompt, before what is typed there."""
         self.session.steering.clear()
@@ -198,6 +235,15 @@ class Conversation:
         mode = modes[(modes.index(current) + 1) % len(modes)] if current in modes else modes[0]
         self._tasks.start(self._set_mode(mode), name="mode")
 
+    def toggle_effort(self) -> None:
+        """Have the model think from its next answer on, as much as before it was told not to; or no more."""
+        session, thinks = self.session, self.session.effort not in ("", "none")
+        if thinks:
+            self._effort = session.effort
+        session.set_effort("none" if thinks else self._effort)
+        self.note(session.effort_note or f"effort: {session.effort}")
+        self.refresh()
+
     async def _set_mode(self, mode: str) -> None:
         try:
             await self.session.set_mode(mode)
@@ -211,9 +257,14 @@ class Conversation:
         if line is not None:
             self.note(f"{task_words(task)} asks:", "waits")
             line["background"] = True
+            self.paper.alert("Sage asks")
             self.desk.ask(TerminalQuestion(line, self.session.folder))
         else:
             self.note(f"{task_words(task)}: {task.state}", "failed" if task.state == "failed" else "faint")
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Do something beside what runs, until the end of the conversation."""
+        self._tasks.start(work, name=name)
 
     def note(self, text: str, style: str = "faint") -> None:
         self.sheet.print("note", note_lines(text, self.sheet.width, style))
@@ -278,9 +329,11 @@ class Conversation:
             result = await run_slash_command(self.session, text)
         finally:
             self._is_commanding = False
-        self.sheet.print("command", result.lines(self.sheet.width, self.paper.facts))
+        self._show_result(result)
         if await result.open_session(self.session):
             self.reopened()
+        if result.draft:
+            self.restore(result.draft)
         if result.prompt:
             await self._run_turn(result.prompt, **result.send_with)
         if result.exit:
@@ -300,7 +353,7 @@ class Conversation:
         for text in attached.notes:
             self.note(text)
         beside, self._beside = "\n\n".join([*self._beside, *filter(None, [attached.beside])]), []
-        await self._run_turn(submission.text, beside=beside, images=attached.images)
+        await self._run_turn(submission.text, beside=beside, images=(*submission.images, *attached.images))
 
     # ------------------------------------------------------------ one turn
     async def _run_turn(self, content: Any, **send_with: Any) -> None:
@@ -310,6 +363,9 @@ class Conversation:
         view = TurnView(self.sheet, self.folds, self.clock, folder=self.session.folder, output=output)
         self.view = view
         self.desk.begin(view)
+        if not self._has_looked:  # while the model thinks, and not before the first command: it reads every file once
+            self._has_looked = True
+            self._tasks.start(asyncio.to_thread(self.session.snapshots.scan), name="first look at the files")
         self._turn = self._tasks.start(self._show_turn(view, content, send_with), name="turn")
         try:
             await asyncio.wait([self._turn])
@@ -323,6 +379,9 @@ class Conversation:
             self._show_steered()
             self.desk.end()
             self.view = self._turn = None
+        self.paper.alert("Sage is done" if view.status == "success" else "Sage has stopped")
+        if view.status == "success" and self.session.mode == "plan":
+            self.desk.ask(plan_question())
         if view.status == "interrupted":
             self.note("interrupted; what was said stays in the conversation", "waits")
         elif view.status not in ("success", "") and not view.has_failed:
@@ -333,6 +392,7 @@ class Conversation:
         async with aclosing(self.session.send(content, **send_with)) as lines:
             async for line in lines:
                 if line["type"] == "interrupt":
+                    self.paper.alert("Sage asks")
                     self.desk.ask(TerminalQuestion(line, self.session.folder))
                 else:
                     await view.prepare(line)
@@ -358,6 +418,8 @@ class Conversation:
         """Return what runs, the current question, and what waits; in at most so many lines."""
         if self.desk.current is not None:
             return self.desk.live_lines(width)[:rows]
+        if self.picker is not None:
+            return self.picker.live_lines(width, rows, self.paper.facts.marks)
         lines: list[Line] = []
         blank: list[Line] = [[]]
         if self.view is not None:

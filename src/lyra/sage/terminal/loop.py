@@ -18,17 +18,19 @@ from lyra.agents.session.events import NoticeLine
 from lyra.kernel.base.tasks import Tasks
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.agent.session_notices import SessionNotices
+from lyra.sage.commands.result import dollars
 from lyra.sage.terminal.completion import CommandName, FileNames, PromptCompleter, PromptHistory, history_file
 from lyra.sage.terminal.conversation import Conversation, Submission
 from lyra.sage.terminal.draft import Draft, take_left_over
 from lyra.sage.terminal.echo import Paper, note_lines, prompt_lines
 from lyra.sage.terminal.facts import TerminalFacts
 from lyra.sage.terminal.first_run import welcome_lines
-from lyra.sage.terminal.keys import Keyboard, PromptBox, bindings
+from lyra.sage.terminal.keys import Keyboard, bindings
 from lyra.sage.terminal.plain import PlainScreen
+from lyra.sage.terminal.prompt_box import PromptBox
 from lyra.sage.terminal.screen import LiveScreen
 from lyra.sage.terminal.text.markdown_view import MarkdownStream, load, markdown_lines
-from lyra.sage.terminal.text.styled_lines import MARGIN, Line, Marks, clip, exact, indent_lines, width_of
+from lyra.sage.terminal.text.styled_lines import MARGIN, Line, Marks, clip, exact, indent_lines, use_theme, width_of
 
 if TYPE_CHECKING:
     from lyra.sage.extensions.hooks.hooks import StatusLine
@@ -39,7 +41,10 @@ _ANSWER_BLOCKS_MAX: Final = 12  # of the last answer, when a session continues
 
 async def run_terminal(session: LiveSession, first_task: str | None) -> int:
     """Show a session until the user leaves it; gives the exit code."""
+    config = session.config.sage
+    use_theme(config.theme)
     facts = TerminalFacts.read(sys.stdin, sys.stdout)
+    facts = facts._replace(vi_keys=config.keys == "vi", notify=config.notify)
     kept = PromptHistory(history_file(), session.without_keys)
     if facts.plain:
         paper = PlainScreen(facts)
@@ -71,9 +76,14 @@ async def _run_live(
     box = PromptBox(kept, PromptCompleter(files, lambda: command_names(session)), facts.marks, screen.style)
     bar = StatusBar(session, screen, conversation)
     conversation.refresh = bar.refresh
+    conversation.can_pick = True
     conversation.restore, conversation.desk.restore = box.join, box.replace
     box.label = lambda: conversation.desk.label
-    draft = Draft(session.id, session.folder, lambda: _not_sent(conversation, box), session.without_keys)
+
+    def read_unsent() -> str:
+        return "\n".join(filter(None, (*(waiting.text for waiting in conversation.waiting), box.unsent)))
+
+    draft = Draft(session.id, session.folder, read_unsent, session.without_keys)
     left_over = await asyncio.to_thread(take_left_over, session.folder)
     if left_over:
         box.join(left_over)
@@ -104,11 +114,6 @@ async def _run_live(
         await tasks.close()
         await bar.close()
     return conversation
-
-
-def _not_sent(conversation: Conversation, box: PromptBox) -> str:
-    """Return what waits and what is typed, as one text."""
-    return "\n".join(filter(None, (*(waiting.text for waiting in conversation.waiting), box.unsent)))
 
 
 async def _after_first_frame(
@@ -219,6 +224,8 @@ class StatusBar:
         self._own = _make_status_line(session)
         self._own_text: asyncio.Task[None] | None = None
         self._status = Status(folder=session.folder, model=session.model, mode=session.mode)
+        if session.effort_note:
+            conversation.note(session.effort_note)
 
     def line(self, width: int) -> Line:
         return status_line(self._status, width, marks=self._screen.facts.marks)
@@ -230,6 +237,7 @@ class StatusBar:
         self._status = before._replace(
             model=session.model,
             mode=session.mode,
+            effort="" if session.effort_note or session.effort == "none" else session.effort,
             cost_usd=usage.total.cost_usd,
             budget_usd=usage.budget_usd,
         )
@@ -287,6 +295,7 @@ class Status(NamedTuple):
     cost_usd: float | None = 0.0  # None: the price of a call is not known
     budget_usd: float | None = None
     context_percent: int | None = None
+    effort: str = ""  # how much the model thinks
     own: str = ""  # what a hook of the user says in place of the folder and the branch
 
 
@@ -299,9 +308,13 @@ def status_line(status: Status, width: int, *, marks: Marks) -> Line:
     if status.branch and not status.own:
         dirty = f" {marks.plus_minus}{status.changed_files}" if status.changed_files else ""
         left.append([("faint", f"{exact(status.branch)}{dirty}")])
-    cost = "$?" if status.cost_usd is None else f"${status.cost_usd:.2f}"
-    right: list[Line] = [[("faint", exact(status.model.rpartition("/")[2]))]] if status.model else []
-    right.append([("faint", f"{cost} of ${status.budget_usd:.2f}" if status.budget_usd else cost)])
+    cost = "" if status.cost_usd == 0 else dollars(status.cost_usd)  # nothing was spent, or nothing costs anything
+    model = f"{exact(status.model.rpartition('/')[2])}{f' {status.effort}' if status.effort else ''}"
+    right: list[Line] = [[("faint", model)]] if status.model else []
+    if status.budget_usd:
+        cost = f"{cost or '$0'} of ${status.budget_usd:.2f}"
+    if cost:
+        right.append([("faint", cost)])
     if status.context_percent is not None:
         style = "waits" if status.context_percent >= 80 else "faint"
         right.append([(style, f"context {status.context_percent} %")])

@@ -1,15 +1,15 @@
 """A question to the person at the terminal: what it shows, which keys answer it, and what each key means.
 
-Three kinds: a permission (y a n e ?), a choice or free text of AskUser, and an effect in doubt (r s f). Enter alone
-answers none of them. Where "always" may mean this call, its beginning or its program, a number follows `a`. A question
-only says what was decided (`Decision`); `question_desk` hands it to the session.
+Four kinds: a permission (y a n e ?), a choice or free text of AskUser, an effect in doubt (r s f), and a plan (g c k).
+Enter alone answers none of them. Where "always" may mean this call, its beginning or its program, a number follows `a`.
+A question only says what was decided (`Decision`); `question_desk` hands it on.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from lyra.agents.session.events import QuestionLine
 from lyra.sage.terminal.text.styled_lines import exact, exact_lines, scrub
@@ -18,6 +18,7 @@ from lyra.tools.edit_preview import edit_preview
 
 _RULE: Final = re.compile(r"(?P<tool>[A-Za-z0-9_*-]+)\((?P<pattern>.*)\)\Z", re.DOTALL)
 _ALWAYS: Final = re.compile(r"\balways(?: or never)? for (?P<rule>.+?)(?: and never for .*)?\.\Z", re.DOTALL)
+PLAN: Final = "plan"
 _EDITED: Final = {"Edit": "new_string", "Write": "content"}
 _WHAT: Final = {
     "Edit": "this edit",
@@ -64,6 +65,12 @@ def rule_in_words(rule: str, folder: str = "", command: str = "") -> str:
     return f"always for {pattern}"
 
 
+def plan_question() -> TerminalQuestion:
+    """Return the question after a turn in plan mode. It is not of an agent, and a further message answers it, too."""
+    line = {"type": "interrupt", "id": PLAN, "kind": PLAN, "question": "", "message": "", "background": True}
+    return TerminalQuestion(cast("QuestionLine", line))
+
+
 def _join_rules(words: list[str]) -> str:
     """Return what "always" may mean, in one line."""
     wider = [text.removeprefix("always").lstrip(": ") for text in words[1:]]
@@ -78,7 +85,7 @@ class TerminalQuestion:
     def __init__(self, line: QuestionLine, folder: str = "") -> None:
         self.line = line
         self._folder = folder
-        self._step = "" if self.is_permission or self.is_doubt else "answer"
+        self._step = "" if self.is_permission or self.is_doubt or self.is_plan else "answer"
 
     # ------------------------------------------------------------ what it is
     @property
@@ -110,6 +117,10 @@ class TerminalQuestion:
     @property
     def is_doubt(self) -> bool:
         return self.line.get("kind") == "in_doubt"
+
+    @property
+    def is_plan(self) -> bool:
+        return self.line.get("kind") == PLAN
 
     @property
     def diff(self) -> str:
@@ -144,7 +155,7 @@ class TerminalQuestion:
             return f"Allow {_WHAT.get(self.tool, (self.tool and f'this call of {exact(self.tool)}') or 'this')}?"
         if self.is_doubt:
             return "It is not known whether this was done. What now?"
-        return ""
+        return "Carry out this plan?" if self.is_plan else ""
 
     @property
     def body(self) -> list[str]:
@@ -184,24 +195,22 @@ class TerminalQuestion:
     @property
     def label(self) -> str:
         """Return what the prompt is for."""
-        return {"reason": "why not", "edit": "edit", "answer": "answer"}.get(self._step, "")
+        words = {"reason": "why not", "edit": "edit", "answer": "answer", "change": "change the plan"}
+        return words.get(self._step, "")
 
     @property
     def choices(self) -> list[Choice]:
         if self.is_doubt:
             return [Choice("r", "do it again"), Choice("s", "it was done, go on"), Choice("f", "stop here")]
+        if self.is_plan:
+            return [Choice("g", "approve and go"), Choice("c", "change it"), Choice("k", "keep planning")]
         if not self.is_permission:
             return []
         command = str(self.arguments.get("command", ""))
         words = [rule_in_words(rule, self._folder, command) for rule in self.rules]
         if self._step == "always":
             return [Choice(str(number), text) for number, text in enumerate(words, 1)]
-        wider = [text.removeprefix("always").lstrip(": ") for text in words[1:]]
-        always = (
-            [Choice("a", ", ".join([words[0], *wider[:-1]]) + "".join(f" or {text}" for text in wider[-1:]))]
-            if words
-            else []
-        )
+        always = [Choice("a", _join_rules(words))] if words else []
         edit = [Choice("e", "edit it first")] if self.edited_field is not None else []
         return [Choice("y", "once"), *always, Choice("n", "no, tell it why"), *edit, Choice("?", "why am I asked")]
 
@@ -212,6 +221,8 @@ class TerminalQuestion:
             return None
         if self.is_doubt:
             return Decision({"r": "retry", "s": "skip", "f": "fail"}[key])
+        if self.is_plan and key != "c":
+            return Decision("go" if key == "g" else "keep")
         if self._step == "always":
             return Decision("always", text=self.rules[int(key) - 1] if key != "1" else "")
         if key == "a" and len(self.rules) > 1:
@@ -221,12 +232,12 @@ class TerminalQuestion:
             return Decision("allow" if key == "y" else "always")
         if key == "?":
             return "why"
-        self._step = "reason" if key == "n" else "edit"
+        self._step = "change" if self.is_plan else "reason" if key == "n" else "edit"
         return "text"
 
     def back(self) -> bool:
         """Go back from the text to the keys; False where there are none."""
-        if self._step in ("reason", "edit", "always"):
+        if self._step in ("reason", "edit", "always", "change"):
             self._step = ""
             return True
         return False
@@ -253,6 +264,8 @@ class TerminalQuestion:
         """Return the Decision that a submitted text means; None where it means none."""
         if self._step == "reason":
             return Decision("deny", text=text.strip())
+        if self._step == "change":
+            return Decision("change", text=text.strip()) if text.strip() else None
         if self._step == "edit":
             return self._decide_edited(text)
         return Decision("", text=text.strip()) if text.strip() else None

@@ -217,6 +217,11 @@ _FIGURES: Final[dict[str, Callable[[Mapping[str, Any], str], str]]] = {
 }
 
 
+def strip_note(output: str) -> str:
+    """Return the output of a command without the program's note on how it ended, and without blank lines at the end."""
+    return _NOTE.sub("", output).rstrip()
+
+
 def seconds_text(seconds: float) -> str:
     """Return a duration for a person: seconds, then minutes and seconds."""
     whole = int(seconds)

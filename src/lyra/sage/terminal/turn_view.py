@@ -17,14 +17,17 @@ from lyra.agents.session.events import (
     ErrorLine,
     NoticeLine,
     ResultLine,
+    RetryLine,
     TextLine,
     ThinkingLine,
     ToolEndLine,
     ToolProgressLine,
     ToolStartLine,
     UsageLine,
+    retry_sentence,
 )
 from lyra.core.clock import Clock
+from lyra.sage.commands.result import dollars
 from lyra.sage.terminal.echo import Folds, Sheet
 from lyra.sage.terminal.text.diff_view import count_changes, diff_lines
 from lyra.sage.terminal.text.markdown_view import MarkdownStream, markdown_lines
@@ -40,13 +43,15 @@ from lyra.sage.terminal.text.styled_lines import (
     wrap,
     wrap_text,
 )
-from lyra.sage.terminal.tool_lines import CallWords, describe, figures_of, output_text, seconds_text
+from lyra.sage.terminal.tool_lines import CallWords, describe, figures_of, output_text, seconds_text, strip_note
 from lyra.tools.edit_preview import edit_preview
 
 _TAIL_RENDERED_CHARS_MAX: Final = 1_500  # a longer tail is shown as it is: rendering it again and again takes time
 _LONG_BLOCK_CHARS: Final = 800
 _TAIL_ROWS_MAX: Final = 14
 _FAILED_ROWS: Final = 6  # of the output of a call that failed
+_ENDED_ROWS: Final = 4  # of the output of a command that succeeded
+_COMMANDS: Final = ("Bash", "BashOutput")
 _VERBOSE_ROWS: Final = 400
 _DIFF_ROWS: Final = 24  # of an edit that was not asked about
 _LISTS: Final = ("TodoWrite",)  # tools whose output is shown whole
@@ -56,8 +61,8 @@ class TurnView:
     """What one turn has shown so far."""
 
     def __init__(self, sheet: Sheet, folds: Folds, clock: Clock, *, folder: str = "", output: str = "text") -> None:
-        """`output`: how much of calls is shown. `text`: the output of those that failed, its last lines; `compact`:
-        none; `verbose`: that of all calls, whole."""
+        """`output`: how much of calls is shown. `text`: the last lines of commands and of calls that failed; `compact`:
+        none; `verbose`: the output of all calls, whole."""
         self._sheet = sheet
         self._folds = folds
         self._clock = clock
@@ -75,6 +80,7 @@ class TurnView:
         self._denials_shown: set[str] = set()  # ids of calls that the person has denied
         self._stands_back = False
         self._held: list[tuple[str, list[Line]]] = []  # printed after the answer to a question
+        self._retry: tuple[RetryLine, float] | None = None  # the wait for the next try of the model, and since when
         self._tokens = 0
         self._cost_usd: float | None = 0.0  # None: the price of a call is not known
         self.status = ""
@@ -95,6 +101,7 @@ class TurnView:
 
     def take(self, line: AnyLine) -> None:
         """Show one line of the turn."""
+        self._retry = None
         if line["type"] == "text_delta":
             self._text_delta(line)
         elif line["type"] == "thinking_delta":
@@ -109,6 +116,8 @@ class TurnView:
             self._usage(line)
         elif line["type"] == "notice":
             self._notice(line)
+        elif line["type"] == "retry":
+            self._wait_for_retry(line)
         elif line["type"] == "error":
             self._error(line)
         elif line["type"] == "result":
@@ -145,6 +154,17 @@ class TurnView:
             self._held.append((kind, lines))
         else:
             self._sheet.print(kind, lines)
+
+    def answer_was_shown(self, call_id: str, arguments: Mapping[str, Any] | None) -> None:
+        """Note that the question about a call stands last on the sheet, with its answer; `arguments` are those that the
+        answer changed it to. What the call is about is then not printed again with its result."""
+        call = self._calls.get(call_id)
+        if call is None:
+            return
+        if arguments is None:
+            call.shown_at = self._sheet.groups
+        else:
+            call.words = describe(call.tool, arguments, self._folder)
 
     def diff_was_shown(self, call_id: str) -> None:
         self._diffs_shown.add(call_id)
@@ -196,7 +216,8 @@ class TurnView:
             self._print_failed(call, output, denied=is_denied)
         elif not is_error and call_id not in self._diffs_shown:
             self._print_ended(call, output)
-        if output and not is_error and call.tool not in _LISTS and self._output != "verbose":
+        shown = (*_LISTS, *_COMMANDS) if self._output == "text" else _LISTS  # with what is left of them folded
+        if output and not is_error and call.tool not in shown and self._output != "verbose":
             self._folds.add(f"{call.words.verb} {call.words.about}", output)
 
     def _usage(self, line: UsageLine) -> None:
@@ -211,6 +232,13 @@ class TurnView:
             style = "waits" if line["level"] == "warning" else "faint"
             texts = wrap_text(scrub(line["text"]), self._sheet.width - MARGIN)
             self._sheet.print("notice", indent_lines([[(style, text)] for text in texts], MARGIN))
+
+    def _wait_for_retry(self, line: RetryLine) -> None:
+        """Count the seconds down until the model is asked again; a screen that is not redrawn gets a line."""
+        self._retry = line, self._clock.monotonic()
+        if self._facts.plain:
+            sentence = retry_sentence(line["reason"], line["wait_s"], line["attempt"], line["of"])
+            self._sheet.print("note", [[("waits", f"{' ' * MARGIN}{sentence}")]])
 
     def _error(self, line: ErrorLine) -> None:
         self.hold()
@@ -262,9 +290,10 @@ class TurnView:
         if seconds >= 1:
             parts += [("faint", f"  {seconds_text(seconds):>7}" if figures else seconds_text(seconds))]
         verb_style = "failed" if style == "failed" else "verb"
+        is_shown = call.shown_at == self._sheet.groups and not self._held
         lines = row(
-            call.words.verb,
-            [("", call.words.about)],
+            "" if is_shown else call.words.verb,
+            [] if is_shown else [("", call.words.about)],
             parts,
             self._sheet.width,
             verb_style=verb_style,
@@ -281,6 +310,8 @@ class TurnView:
             below = [[("", f"{' ' * OBJECT_COLUMN}{text}")] for text in scrub_lines(output)[:-1]]
         elif self._output == "verbose":
             below = self._last_rows(call, output, _VERBOSE_ROWS)
+        elif self._output == "text" and call.tool in _COMMANDS:
+            below = self._last_rows(call, strip_note(output), _ENDED_ROWS)
         self._print_call(call, figures, below=below)
 
     def diff_figures(self, diff: str) -> str:
@@ -351,13 +382,19 @@ class TurnView:
         return lines
 
     def _working_line(self, width: int) -> list[Line]:
-        seconds = self._clock.monotonic() - self._began_s
+        now_s = self._clock.monotonic()
+        seconds = now_s - self._began_s
+        if self._retry is not None:
+            line, since_s = self._retry
+            left_s = max(0.0, line["wait_s"] - (now_s - since_s))
+            sentence = retry_sentence(line["reason"], left_s, line["attempt"], line["of"])
+            return row("Waits", [("waits", sentence)], [("spinner", self._spinner())], width, verb_style="waits")
         verb = "Thinks" if self._thinking else "Works"
         figures: Line = []
         if self._tokens:
             tokens = f"{self._tokens:,}".replace(",", " ")
-            cost = "$?" if self._cost_usd is None else f"${self._cost_usd:.2f}"
-            figures.append(("faint", f"{tokens} tokens, {cost}  "))
+            cost = f", {dollars(self._cost_usd)}" if self._cost_usd != 0 else ""
+            figures.append(("faint", f"{tokens} tokens{cost}  "))
         figures += [("faint", f"{seconds_text(seconds):>5}  "), ("spinner", self._spinner())]
         return row(verb, [], figures, width, verb_style="faint")
 
@@ -390,7 +427,18 @@ _FIGURES_CHARS_MAX: Final = 48
 class RunningCall:
     """The state of one call between its start and its end."""
 
-    __slots__ = ("_began_s", "_ran_s", "_waits", "arguments", "diff", "figures", "last_rows", "tool", "words")
+    __slots__ = (
+        "_began_s",
+        "_ran_s",
+        "_waits",
+        "arguments",
+        "diff",
+        "figures",
+        "last_rows",
+        "shown_at",
+        "tool",
+        "words",
+    )
 
     def __init__(self, tool: str, arguments: Mapping[str, Any], words: CallWords, began_s: float) -> None:
         self.tool = tool
@@ -399,6 +447,7 @@ class RunningCall:
         self.diff = ""  # what an edit will change, where it is known
         self.figures = ""  # such as 40 %
         self.last_rows: list[str] = []
+        self.shown_at = -1  # how much was printed when it stood last on the sheet, with the answer to its question
         self._began_s = began_s
         self._ran_s = 0.0  # before it began to wait
         self._waits = False

@@ -30,6 +30,7 @@ def builtin_tools(
     *,
     sandbox: Sandbox | None = None,
     readable: Sequence[str] = (),
+    programs: Sequence[str] = (),
     permissions: Permissions | None = None,
     attended: bool | None = None,
     commands: Grant | None = None,
@@ -37,10 +38,10 @@ def builtin_tools(
     """All built-in tools, working in one workspace.
 
     `sandbox` holds what Bash runs (one is made where none is given), and its commands may read the folders `readable`
-    besides. With the agent's `permissions`, searches pass over what may not be read, and WebFetch follows a redirect to
-    another host where a rule needs no question; without any, searches pass over what may hold secrets. Without a person
-    who can answer (`attended`, or that of the permissions), AskUser says so. `commands` narrows what Bash may do
-    besides.
+    besides, where the process has the right to, and those of `programs`, unless its Grant denies them. With the agent's
+    `permissions`, searches pass over what may not be read, and WebFetch follows a redirect to another host where a rule
+    needs no question; without any, searches pass over what may hold secrets. Without a person who can answer
+    (`attended`, or that of the permissions), AskUser says so. `commands` narrows what Bash may do besides.
     """
     from lyra.tools.builtin.ask_user import ask_tools, todo_tools
     from lyra.tools.builtin.bash import bash_tools
@@ -60,7 +61,7 @@ def builtin_tools(
         *file_tools(place, log),
         *search_tools(place),
         *notebook_tools(place, log),
-        *bash_tools(place, sandbox=sandbox, readable=readable, most=commands),
+        *bash_tools(place, sandbox=sandbox, readable=readable, programs=programs, most=commands),
         *git_tools(place),
         *web_tools(follow=follows(permissions) if permissions is not None else None),
         *todo_tools(),

@@ -109,6 +109,7 @@ class Permissions:
         "home",
         "mode",
         "own_text",
+        "reads_outside",
         "workspace",
     )
 
@@ -127,6 +128,7 @@ class Permissions:
         answers: Iterable[Rule] = (),
         only: Iterable[Rule] | None = None,
         own_text: bool = False,
+        reads_outside: bool = False,
     ) -> None:
         self._forbidden_modes = frozenset(forbid_modes)
         self.set_mode(mode)
@@ -147,6 +149,7 @@ class Permissions:
         self._answers = list(answers)  # of earlier runs
         self._helpers: tuple[str, ...] = ()  # workspaces of helpers: not protected because of where they lie
         self.own_text = own_text  # the files of the workspace are the user's own project
+        self.reads_outside = reads_outside  # a person is asked about files outside, which else may not be read
         self.attended = attended  # a person can answer questions
         self._keep = keep
 
@@ -447,6 +450,7 @@ class Permissions:
             answers=answers,
             only=limits,
             own_text=self.own_text,
+            reads_outside=self.reads_outside,
         )
 
     def _move_rule(self, rule: Rule, root: str) -> Rule:
