@@ -16,10 +16,10 @@ from lyra.cli.render import document as print_document
 from lyra.cli.vesper.divergences import divergence_data, divergence_lines
 from lyra.cli.vesper.node_files import (
     agent_options,
+    agents_of,
     describe_missing_rights,
     input_options,
     inputs_of,
-    list_callees,
     load_stored_nodes,
     node_files,
     node_named,
@@ -121,23 +121,6 @@ def _make_profiled_path(name: str) -> ProfiledPath:
     from lyra.vesper.runtime.stepping import ProfiledPath
 
     return ProfiledPath(name)
-
-
-def agents_of(node: Node, nodes: Repository, model: str | None) -> dict[str, Any]:
-    """Return an agent of this model for each name that the node, or one that it calls, asks by; none without a
-    model."""
-    if model is None:
-        return {}
-    from lyra.agents.agent import Agent
-    from lyra.vesper.check.judge import lower_unchecked
-    from lyra.vesper.check.steps import parts_of
-    from lyra.vesper.ir import Constant, EffectStep, MapOf
-
-    parts = [part for item in (node, *list_callees(node, nodes)) for part in parts_of(lower_unchecked(item))]
-    acts = [part for part in parts if isinstance(part, EffectStep) and isinstance(part.request, MapOf)]
-    agents = [dict(act.request.entries).get("agent") for act in acts if isinstance(act.request, MapOf)]
-    names = {str(agent.value) for agent in agents if isinstance(agent, Constant)}
-    return {name: Agent(name, model=model) for name in sorted(names)}
 
 
 def _data(outcome: Outcome, path_name: str | None, mode: str) -> dict[str, Any]:
@@ -321,8 +304,7 @@ def _ran(runtime: Runtime, file: str, node: Node, diverged: list[Mapping[str, An
         }
         differences = [f"{words[row['node']]}: {problem}" for row in diverged for problem in row["differences"]]
         problems = problems_of(case.expected_output, outcome, (*program.success, *program.error))
-        paths = ["python"] if differences else ["python", "direct"]
-        lines = [f"{path}: {problem}" for path in paths for problem in problems]
+        lines = [f"python: {problem}" for problem in problems] if differences else problems  # else both paths say so
         yield CaseRun(file, case.name or f"case {number}", lines + differences)
 
 

@@ -23,6 +23,7 @@ from lyra.vesper.check.sql import judge_rows
 from lyra.vesper.check.state import CheckState, NameScope
 from lyra.vesper.check.steps import always_returns, names_in
 from lyra.vesper.check.types import misfit, nullable
+from lyra.vesper.check.writes import writes_always
 from lyra.vesper.expressions.functions import FORMS
 from lyra.vesper.expressions.parser import KEYWORDS
 from lyra.vesper.ir import NodeInput, NodeOutput, NodeProgram, TypedExpression
@@ -304,7 +305,9 @@ def judge_outputs(program: NodeProgram, state: CheckState) -> None:
         if reason and not is_quotient:
             state.error("type", f"the variable `{field.name}` does not fit the output: {reason}", field.path)
         elif isinstance(kind, Nullable) and field.required and not isinstance(output.type, Nullable):
-            state.warn("maybe_missing", f"the output `{field.name}` is not written on every path", field.path)
+            reason = "is not written on every path, or may be written as null"
+            if not writes_always(program, field.name):
+                state.warn("maybe_missing", f"the output `{field.name}` {reason}", field.path)
 
 
 def judge_unread(program: NodeProgram, state: CheckState) -> None:

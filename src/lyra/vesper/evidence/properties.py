@@ -144,8 +144,14 @@ class _PropertyRun:
     # ------------------------------------------------------------ judging
 
     def _problems(self, judge: Judge, walk: list[dict[str, Any]]) -> list[str]:
-        """Return the mistakes of both paths and their differences."""
-        problems = [f"{name}: {problem}" for name, path in self._paths.items() for problem in judge(path, walk)]
+        """Return the mistakes of both paths, with the path where only one makes them, and their differences."""
+        by_path = {name: judge(path, walk) for name, path in self._paths.items()}
+        problems = [
+            problem if all(problem in others for others in by_path.values()) else f"{name}: {problem}"
+            for name, own in by_path.items()
+            for problem in own
+        ]
+        problems = list(dict.fromkeys(problems))  # what both paths say, once
         ends = [self._ending(path, walk[-1]) for path in self._paths.values()]
         if all(isinstance(end, Outcome) for end in ends):
             return problems + [f"the paths differ: {row}" for row in compare(*ends)]
