@@ -21,6 +21,8 @@ SHOWN = {
     "cost": ("cost", "this session"),
     "status": ("status", "sim/script"),
     "diff": ("diff", "a.txt"),
+    "effort": ("effort", "medium"),
+    "rewind": ("rewind", "restores files and conversation"),
     "add-dir": ("add-dir", "/add-dir FOLDER adds one"),
     "checkpoint": ("checkpoint here", "/restore here"),
     "restore": ("restore here", "back at"),
