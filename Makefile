@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help help-all run web test check versions lint style imports types types-of-tests tests timed verify cases payments sim crash damage races fuzz vegacrash servercrash gatewaycrash vegaedits vegafaults parallel tiers soak ended recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm peers nodes
+.PHONY: help help-all run web test check versions lint style imports types types-of-tests tests timed verify cases payments sim crash damage races fuzz vegacrash servercrash gatewaycrash vegaedits vegafaults parallel tiers soak ended recovery security tasks surface mutants bench compare docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm peers nodes
 
 # The targets of every day.
 DAILY = run web check test verify sim crash security bench docs help-all
@@ -168,6 +168,9 @@ mutants: $(USES)/main.json ## Change one small thing in the source at a time, an
 bench: $(VENV)/.installed-bench lua litellm peers ## Measure speed and memory
 	$(BIN)/python -m benchmarks $(ARGS)
 
+compare: $(VENV)/.installed-check tools ## Do ten tasks in real projects with Sage, claude and codex, and measure them
+	$(BIN)/python -m verify.compare.code_agents $(ARGS)
+
 docs: $(VENV)/.installed-check ## Write the reference pages and the pictures anew from the code
 	$(BIN)/python -m verify reference
 	$(BIN)/python -m verify structure --svg
@@ -220,7 +223,7 @@ peers:
 node:
 	@.ci/node
 
-# The gateway is tested with the command-line tools codex and claude, where npm can install them.
+# The gateway is tested and Sage is compared with the command-line tools codex and claude, where npm can install them.
 tools:
 	@.ci/tools
 

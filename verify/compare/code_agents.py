@@ -42,6 +42,8 @@ from verify.compare.code_agent_tasks import TASKS, CodeTask, Run, lay_out
 
 __all__ = ["main"]
 
+_ANSWERS: Final = 7  # runs of a prompt that needs no tool
+_CRASHES: Final = 3  # tasks in which an agent is killed while it waits for the model
 _SLEEPS: Final = "sleep 4.25; echo late > late.txt"
 
 
@@ -126,38 +128,66 @@ async def _until(is_so: Callable[[], bool]) -> None:
 
 
 # ---------------------------------------------------------------- the table
-async def compare(agent: CodeAgent, tasks: Sequence[CodeTask]) -> dict[str, Any]:
-    """Return the row of one agent."""
-    done = []
+class AgentFigures:
+    """What was measured of one agent."""
+
+    def __init__(self, agent: CodeAgent) -> None:
+        self.agent = agent
+        self.tasks: list[TaskFigures] = []
+        self.questions: list[int] = []
+        self.answers: list[RunFigures] = []  # of a prompt that needs no tool
+        self.crashes: list[tuple[int, int, bool]] = []
+        self.told = self.command_lives = False
+
+    def row(self) -> dict[str, Any]:
+        tasks, answers = self.tasks, self.answers
+        return {
+            "agent": self.agent.name,
+            "tasks solved": f"{sum(task.solved for task in tasks)} of {len(tasks)}",
+            "calls answered": f"{sum(task.steps_done for task in tasks)} of {sum(task.steps for task in tasks)}",
+            "questions": sum(self.questions),
+            "requests": sum(task.requests for task in tasks),
+            "prompt and tools, kB": round(statistics.median(task.head_bytes for task in tasks) / 1000, 1),
+            "sent in all, kB": round(sum(task.sent_bytes for task in tasks) / 1000),
+            "CPU of a task, s": round(statistics.median(task.run.cpu_s for task in tasks), 2),
+            "memory of a task, MB": round(statistics.median(task.run.memory_bytes for task in tasks) / 1e6),
+            "start to request, ms": round(statistics.median(run.request_s for run in answers) * 1000),
+            "the same, best": round(min(run.request_s for run in answers) * 1000),
+            "start to first words, ms": round(statistics.median(run.words_s for run in answers) * 1000),
+            "the same, best ": round(min(run.words_s for run in answers) * 1000),
+            "CPU of an answer, s": round(statistics.median(run.cpu_s for run in answers), 2),
+            "results kept after a crash": f"{sum(kept for _, kept, _ in self.crashes)} of "
+            f"{sum(sent for sent, _, _ in self.crashes)}",
+            "goes on after a crash": f"{sum(goes_on for _, _, goes_on in self.crashes)} of {len(self.crashes)}",
+            "told of a call cut off": self.told,
+            "its command goes on": self.command_lives,
+        }
+
+
+async def compare(chosen: Sequence[CodeAgent], tasks: Sequence[CodeTask]) -> list[AgentFigures]:
+    """Measure the agents in turn, task by task, so that other work on the machine meets all of them."""
+    figures = [AgentFigures(agent) for agent in chosen]
     for task in tasks:
-        figures = await do_task(agent, task)
-        print(f"{agent.name}: {task.name}: {'solved' if figures.solved else 'NOT SOLVED'}", file=sys.stderr)
-        done.append(figures)
-    questions = [await count_questions(agent, task) for task in tasks]
-    simple = [await _answer_at_once(agent, tasks[0]) for _ in range(5)]
-    crashed = [await crash_between(agent, task) for task in tasks[:3]]
-    told, lives = await crash_in_a_command(agent, tasks[0])
-    return {
-        "agent": agent.name,
-        "tasks": len(tasks),
-        "solved": sum(figures.solved for figures in done),
-        "steps": sum(figures.steps for figures in done),
-        "steps_done": sum(figures.steps_done for figures in done),
-        "questions": sum(questions),
-        "requests": sum(figures.requests for figures in done),
-        "head_kb": round(statistics.median(figures.head_bytes for figures in done) / 1000, 1),
-        "sent_kb": round(sum(figures.sent_bytes for figures in done) / 1000),
-        "cpu_s": round(statistics.median(figures.run.cpu_s for figures in done), 2),
-        "memory_mb": round(statistics.median(figures.run.memory_bytes for figures in done) / 1e6),
-        "request_ms": round(statistics.median(run.request_s for run in simple) * 1000),
-        "words_ms": round(statistics.median(run.words_s for run in simple) * 1000),
-        "answer_cpu_s": round(statistics.median(run.cpu_s for run in simple), 2),
-        "crash_sent": sum(sent for sent, _, _ in crashed),
-        "crash_kept": sum(kept for _, kept, _ in crashed),
-        "crash_goes_on": sum(goes_on for _, _, goes_on in crashed),
-        "crash_told": told,
-        "crash_command_lives": lives,
-    }
+        for measured in figures:
+            done = await do_task(measured.agent, task)
+            _tell(f"{measured.agent.name}: {task.name}: {'solved' if done.solved else 'NOT SOLVED'}")
+            measured.tasks.append(done)
+    for task in tasks:
+        for measured in figures:
+            measured.questions.append(await count_questions(measured.agent, task))
+            _tell(f"{measured.agent.name}: {task.name}: {measured.questions[-1]} questions")
+    for _ in range(_ANSWERS):
+        for measured in figures:
+            measured.answers.append(await _answer_at_once(measured.agent, tasks[0]))
+    for measured in figures:
+        measured.crashes = [await crash_between(measured.agent, task) for task in tasks[:_CRASHES]]
+        measured.told, measured.command_lives = await crash_in_a_command(measured.agent, tasks[0])
+        _tell(f"{measured.agent.name}: killed {_CRASHES + 1} times")
+    return figures
+
+
+def _tell(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
 
 
 async def _answer_at_once(agent: CodeAgent, task: CodeTask) -> RunFigures:
@@ -169,16 +199,15 @@ async def _answer_at_once(agent: CodeAgent, task: CodeTask) -> RunFigures:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--tasks", type=int, default=len(TASKS))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--tasks", type=int, default=len(TASKS), help="how many of the tasks")
     parser.add_argument("--agents", nargs="+", default=["sage", "claude", "codex"])
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
-    chosen = agents(options.agents)
-    rows = [asyncio.run(compare(agent, TASKS[: options.tasks])) for agent in chosen]
+    rows = [figures.row() for figures in asyncio.run(compare(agents(options.agents), TASKS[: options.tasks]))]
     width = max(len(row["agent"]) for row in rows) + 2
     for key in rows[0]:
-        print(f"{key:<20}" + "".join(f"{row[key]!s:>{width}}" for row in rows))
+        print(f"{key:<28}" + "".join(f"{row[key]!s:>{width}}" for row in rows))
     if options.json:
         Path(options.json).write_text(json.dumps(rows, indent=2) + "\n")
 

@@ -128,3 +128,22 @@ def test_nothing_is_read_through_a_link_of_a_project(desk: Desk) -> None:
     os.symlink(desk.home, desk.project / ".cursor")
     done, _ = desk.take_over()
     assert done == {}
+
+
+def test_links_among_the_files_of_a_user_are_theirs(desk: Desk) -> None:
+    """Such as those into a repository with the settings of several machines; undo leaves the link and what it names."""
+    settings = desk.home / "dotfiles"
+    (settings / "commands").mkdir(parents=True)
+    (settings / "SAGE.md").write_text("Be brief.\n")
+    desk.own.mkdir(parents=True)
+    for name in ("SAGE.md", "commands"):
+        os.symlink(settings / name, desk.own / name)
+    desk.put(".claude/CLAUDE.md", "Use tabs.", home=True)
+    desk.put(".claude/commands/ship.md", "Ship it.", home=True)
+    desk.take_over("claude", user=True)
+    assert "@imported/claude.md" in (settings / "SAGE.md").read_text()
+    assert (settings / "commands/ship.md").read_text() == "Ship it.\n"
+    desk.undo(user=True)
+    assert (settings / "SAGE.md").read_text() == "Be brief.\n"
+    assert (desk.own / "SAGE.md").is_symlink()
+    assert not (settings / "commands/ship.md").exists()

@@ -6,7 +6,7 @@
 
 `ImportState` remembers what was written, by its hash, in the user's data folder. So a second run changes nothing, a
 later one brings what is new, removes what is gone, and leaves alone what a person has edited; `undo` removes what is
-still as it was written. Nothing is written or removed outside of the root, or through a link.
+still as it was written. In a project nothing is written or removed outside of the root, or through a link.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def _read(place: ImportPlace, target: str) -> bytes | None:
     """Return what stands at a target now; None where nothing does."""
     path = _path(place, target)
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | _links(place)), "rb") as file:
             return file.read()
     except FileNotFoundError:
         return None
@@ -229,7 +229,7 @@ def _read(place: ImportPlace, target: str) -> bytes | None:
 def _write(place: ImportPlace, target: str, data: bytes, *, runs: bool) -> None:
     path = _path(place, target)
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _links(place)
     with open(os.open(path, flags, 0o777 if runs else 0o666), "wb") as file:
         file.write(data)
 
@@ -244,9 +244,15 @@ def _remove(place: ImportPlace, item: Planned) -> None:
             return
     Path(path).unlink(missing_ok=True)
     folder = os.path.dirname(path)
-    while folder != place.root and folder.startswith(f"{place.root}/") and not os.listdir(folder):
+    while folder.startswith(f"{place.root}/") and not os.path.islink(folder) and not os.listdir(folder):
         os.rmdir(folder)
         folder = os.path.dirname(folder)
+
+
+def _links(place: ImportPlace) -> int:
+    """Return the flag by which a link is not followed: users have links among their own files, a project may bring
+    one to any of them."""
+    return os.O_CLOEXEC if place.is_user else os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 def _path(place: ImportPlace, target: str) -> str:
@@ -254,7 +260,8 @@ def _path(place: ImportPlace, target: str) -> str:
     path = os.path.normpath(os.path.join(place.root, target))
     folder = os.path.dirname(path)
     inside = os.path.relpath(folder, place.root)
-    if os.path.realpath(folder) != os.path.normpath(os.path.join(os.path.realpath(place.root), inside)):
+    expected = os.path.normpath(os.path.join(os.path.realpath(place.root), inside))
+    if not place.is_user and os.path.realpath(folder) != expected:
         raise ConfigError(f"{target} lies behind a link", hint="remove the link", place=path)
     return path
 
