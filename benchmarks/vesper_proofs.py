@@ -2,8 +2,9 @@
 
 Each case is a node with one postcondition, and a function of Python with the same work and the same condition in its
 docstring. Each is given to its tool in a process of its own with the same limit of CPU time, starting included; a tool
-that reaches the limit, or eight times as much by the clock of a busy machine, has no verdict. What counts is the note: both verdicts, and what is right where ours is not
-it. CrossHair comes with the extra `bench`; without it our side alone is shown.
+that reaches the limit, or eight times as much by the clock of a busy machine, has no verdict. What counts is the note:
+both verdicts, and what is right where ours is not. CrossHair comes with the extra `bench`; without it our side alone is
+shown.
 """
 
 from __future__ import annotations
