@@ -25,7 +25,20 @@ class SettingKey(NamedTuple):
 
     name: str
     type: Literal[
-        "store", "word", "seconds", "count", "money", "rules", "model", "file", "results", "flag", "address", "hosts"
+        "store",
+        "word",
+        "seconds",
+        "count",
+        "money",
+        "rules",
+        "model",
+        "file",
+        "results",
+        "flag",
+        "address",
+        "hosts",
+        "engine",
+        "secret",
     ]
     default: Any
     sentence: str
@@ -298,6 +311,27 @@ _TABLE: Final = (
         sentence="What one turn of Sage may spend, in dollars: all that is done about one message.",
         optional=True,
         narrows=True,
+    ),
+    SettingKey(
+        "search.url",
+        type="engine",
+        default=None,
+        sentence=(
+            "The search engine of `WebSearch` for models whose vendor has none: an address with `{query}` in it that "
+            "answers with JSON, such as `https://searx.example.org/search?q={query}&format=json`. A project's file "
+            "cannot name one."
+        ),
+        optional=True,
+    ),
+    SettingKey(
+        "search.key",
+        type="secret",
+        default=None,
+        sentence=(
+            "The key of that engine, as `env:NAME`: sent as a bearer token, to Brave in its own header. A project's "
+            "file cannot name one."
+        ),
+        optional=True,
     ),
     SettingKey(
         "server.connections_max",

@@ -87,6 +87,11 @@ class SageConfig(msgspec.Struct, frozen=True, kw_only=True):
     turn_budget_usd: Money | None
 
 
+class SearchConfig(msgspec.Struct, frozen=True, kw_only=True):
+    url: str | None
+    key: Secret | None
+
+
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     connections_max: int
     drain_s: float
@@ -142,6 +147,7 @@ class Config:
         "providers",
         "retry",
         "sage",
+        "search",
         "server",
         "trust",
         "vesper",
@@ -157,6 +163,7 @@ class Config:
         self.log = LogConfig(**_section(values, "log"))
         self.retry = RetryConfig(**_section(values, "retry"))
         self.sage = SageConfig(**_section(values, "sage"))
+        self.search = SearchConfig(**_section(values, "search"))
         self.server = ServerConfig(**_section(values, "server"))
         self.vesper = VesperConfig(**_section(values, "vesper"))
         self.grant = grant

@@ -69,9 +69,15 @@ class HeadlessSetup(NamedTuple):
         return Grant([*rights, *memory, *self.rights], denied)
 
 
-def setup_of(options: HeadlessOptions, *, logs: Sequence[str] = (), sandbox: Sandbox | None = None) -> HeadlessSetup:
+def setup_of(
+    options: HeadlessOptions,
+    *,
+    logs: Sequence[str] = (),
+    sandbox: Sandbox | None = None,
+    config: Config | None = None,
+) -> HeadlessSetup:
     """Return the setup that the options ask for; ConfigError where one cannot be used. The agent cannot write to
-    `logs`. Its commands run in `sandbox`; one is made where none is given."""
+    `logs`. Its commands run in `sandbox`; one is made where none is given. `config` says how the web is searched."""
     from lyra.tools.yaml.places import sources_here
 
     folder = _folder(options.folder, "the folder")
@@ -79,6 +85,7 @@ def setup_of(options: HeadlessOptions, *, logs: Sequence[str] = (), sandbox: San
     permissions = _permissions(options, folder, also, logs)
     workspace = Workspace(folder, also=also, hidden=permissions.is_hidden)
     own = [*options.more_tools(workspace)] if options.more_tools is not None else [task_tool()]
+    own += _search_tools(options, config)
     added = (*own, *options.tools, *sources_here(workspace, trusted=options.trust))
     more = (tool if isinstance(tool, Tool) else _SearchableSource(tool) for tool in added)
     commands = Grant([*_folder_rights((folder, *also)), Capability("process.exec"), *_hosts(permissions, whole=True)])
@@ -88,6 +95,21 @@ def setup_of(options: HeadlessOptions, *, logs: Sequence[str] = (), sandbox: San
         tools = tuple(options.wrap(tools))
     memory = Memory.of(Memory(tools=True) if options.memory is None else options.memory, agent=_scope(folder))
     return HeadlessSetup(folder, also, tools, permissions, memory, options.rights)
+
+
+def _search_tools(options: HeadlessOptions, config: Config | None) -> list[Tool]:
+    """Return the tool that searches the web, where the vendor of the model can or the user names an engine."""
+    if config is None:
+        return []
+    name = options.model or config.agent.model or default_model(os.environ)[0]
+    if name.partition("/")[0] not in _SEARCHING and config.search.url is None:
+        return []
+    from lyra.agents.turn.web_search import engine_of, web_search_tool
+
+    return [web_search_tool(engine_of(config))]
+
+
+_SEARCHING: Final = ("anthropic", "openai", "azure", "gemini", "vertex")  # vendors that search on their side
 
 
 class _SearchableSource:

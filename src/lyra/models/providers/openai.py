@@ -25,8 +25,14 @@ _PATHS: Final = {"chat": "chat/completions", "responses": "responses"}
 class OpenAI(RemoteProvider):
     own = ("openai", "azure")  # names of providers that are OpenAI's own servers, not look-alikes
 
+    @property
+    def searches_web(self) -> bool:  # type: ignore[override]  # an attribute of the others
+        """Return whether the server is OpenAI's own: look-alikes have no search."""
+        return self.name in self.own
+
     def api(self, request: Request) -> str:
-        is_new = self.name in self.own and not request.stop and _needs_responses(request.model)
+        needs = request.web_search or _needs_responses(request.model)
+        is_new = self.name in self.own and not request.stop and needs
         return self.settings.api or ("responses" if is_new else "chat")
 
     def url(self, request: Request) -> str:

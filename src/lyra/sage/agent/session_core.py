@@ -250,8 +250,8 @@ class SessionCore:
 
     @property
     def effort(self) -> str:
-        """Return how much the model thinks: what this run was asked for, else what was chosen in the session before, else
-        the setting; empty: as its vendor has it."""
+        """Return how much the model thinks: what this run was asked for, else what was chosen in the session before,
+        else the setting; empty: as its vendor has it."""
         return self.options.effort or str(self.facts.settings.get(_EFFORT) or self.config.sage.effort or "")
 
     def set_effort(self, effort: str, *, keeps: bool = True) -> None:

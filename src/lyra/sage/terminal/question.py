@@ -24,6 +24,7 @@ _WHAT: Final = {
     "Write": "this file to be written",
     "Bash": "this command",
     "WebFetch": "this page to be fetched",
+    "WebSearch": "this search of the web",
     "Read": "this file to be read",
     "Task": "this sub-agent",
 }
