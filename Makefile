@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help help-all run web test check versions lint style imports types types-of-tests tests timed verify cases payments sim crash damage races fuzz vegacrash servercrash gatewaycrash vegaedits vegafaults parallel tiers soak ended recovery security tasks surface mutants bench docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm peers nodes
+.PHONY: help help-all run web test check versions lint style imports types types-of-tests tests timed verify cases payments sim crash damage races fuzz vegacrash servercrash gatewaycrash vegaedits vegafaults parallel tiers soak ended recovery security tasks surface mutants bench compare docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm peers nodes
 
 # The targets of every day.
 DAILY = run web check test verify sim crash security bench docs help-all
@@ -139,8 +139,8 @@ tiers: $(VENV)/.installed-check ## Run random Vega functions and programs interp
 	$(BIN)/python -m verify vega-tiers $(COUNT)
 	VEGA_PROGRAMS=$(or $(N),1500) VEGA_SEED=$(or $(SEED),6) $(BIN)/python -m pytest tests/vega/machine/test_random_programs.py
 
-nodes: $(VENV)/.installed-check ## Compare the two paths of the example nodes on 110 000 accepted inputs each (N=…, SEED=…)
-	$(BIN)/python -m verify vesper-nodes $(COUNT)
+nodes: $(VENV)/.installed-check ## Compare the two paths of the example nodes on 110 000 accepted inputs each (N=…, SEED=…; ARGS=--all: nodes of tests, too)
+	$(BIN)/python -m verify vesper-nodes $(COUNT) $(ARGS)
 
 soak: $(VENV)/.installed-check ## Run thousands of supervised processes for ten minutes (N=…, SEED=…)
 	$(BIN)/python -m verify soak $(COUNT)
@@ -167,6 +167,9 @@ mutants: $(USES)/main.json ## Change one small thing in the source at a time, an
 
 bench: $(VENV)/.installed-bench lua litellm peers ## Measure speed and memory
 	$(BIN)/python -m benchmarks $(ARGS)
+
+compare: $(VENV)/.installed-check tools ## Do ten tasks in real projects with Sage, claude and codex, and measure them
+	$(BIN)/python -m verify.compare.code_agents $(ARGS)
 
 docs: $(VENV)/.installed-check ## Write the reference pages and the pictures anew from the code
 	$(BIN)/python -m verify reference
@@ -220,7 +223,7 @@ peers:
 node:
 	@.ci/node
 
-# The gateway is tested with the command-line tools codex and claude, where npm can install them.
+# The gateway is tested and Sage is compared with the command-line tools codex and claude, where npm can install them.
 tools:
 	@.ci/tools
 

@@ -28,6 +28,7 @@ from lyra.kernel.health import HealthMonitor
 from lyra.kernel.shared.groups import Groups
 from lyra.vega.plain import test_program
 from lyra.vesper.check.judge import check_text, program_of
+from lyra.vesper.evidence.properties import problems_of
 from tests.cases import each
 
 ROOT = Path(__file__).parents[1]
@@ -188,13 +189,12 @@ def test_the_nodes_are_valid_and_their_test_cases_hold(name):
         issues = [issue for issue in check_text(text, f"{name}:{line}") if issue.severity != "info"]
         assert not issues, (line, issues)
         node = vesper.load(text)
-        for case in node.testing.test_cases if program_of(node).pure else ():
+        program = program_of(node)
+        for case in node.testing.test_cases if program.pure else ():
             for path in ("python", "direct"):
                 outcome = vesper.execute(node, case.inputs, path=path)
-                given = {"success": outcome.status == "success", **outcome.outputs}
-                if outcome.error is not None:
-                    given["error_code"] = outcome.error.code
-                assert {key: given.get(key) for key in case.expected_output} == case.expected_output, (line, case.name)
+                problems = problems_of(case.expected_output, outcome, (*program.success, *program.error))
+                assert not problems, (line, case.name, problems)
 
 
 @pytest.mark.parametrize("part", REQUIRED)

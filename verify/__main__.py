@@ -235,13 +235,18 @@ def _vega_tiers(options: argparse.Namespace) -> int:
 def _vesper_nodes(options: argparse.Namespace) -> int:
     from verify.compare import vesper_nodes
 
-    comparisons = vesper_nodes.run(options.n, options.seed, progress=_progress)
-    for row in comparisons:
+    comparisons = []
+    for row in vesper_nodes.run(options.n, options.seed, with_tests=options.all):
+        comparisons.append(row)
         print(
             f"vesper-nodes: {row.node}: {row.compared} compared, {row.accepted} accepted, {row.successes} succeeded, "
-            f"{row.divergences} divergences, {row.cpu_s:.1f} s of CPU time, {row.per_second:.0f} accepted a second"
+            f"{row.divergences} divergences, {row.cpu_s:.1f} s of CPU time, {row.per_second:.0f} accepted a second",
+            flush=True,
         )
     failures = [f"{row.node}: {row.problem}" for row in comparisons if row.problem]
+    compared, accepted = sum(row.compared for row in comparisons), sum(row.accepted for row in comparisons)
+    cpu_s = sum(row.cpu_s for row in comparisons)
+    print(f"vesper-nodes: {compared} compared in all, {accepted} accepted, {cpu_s:.0f} s of CPU time")
     _show(failures, f"python -m verify vesper-nodes --seed {options.seed} --n {options.n}")
     return _verdict(
         f"vesper-nodes: {len(comparisons)} nodes, {options.n} accepted inputs each, seed {options.seed}", len(failures)
@@ -564,6 +569,8 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--attacks", type=int, help="injection attacks (default: each goal by each way in)")
         if name == "server-crash":
             command.add_argument("--clients", type=int, default=1, help="clients of each kind (1)")
+        if name == "vesper-nodes":
+            command.add_argument("--all", action="store_true", help="also the nodes of tests and how-to guides")
         if name == "soak":
             command.add_argument("--seconds", type=float, default=600.0, help="how long (default 600)")
         if name in ("sim", "vega-parallel"):

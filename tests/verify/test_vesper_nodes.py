@@ -34,5 +34,15 @@ def test_a_divergence_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         return outcome if outcome.error is None else type(outcome)("success", {})
 
     monkeypatch.setattr(differential, "default_paths", lambda: (paths[0], wrong))
-    rows = vesper_nodes.run(200, 0)
+    rows = list(vesper_nodes.run(200, 0))
     assert any(row.divergences and row.first for row in rows)
+
+
+def test_the_nodes_of_tests_are_compared_when_they_are_asked_for() -> None:
+    """Each one that is right, and those that are shown to users only once."""
+    others = dict(vesper_nodes.test_nodes())
+    assert len(others) > 200
+    assert "language/vesper/call_node/calls_another" in others
+    assert not others.keys() & NODES.keys()
+    rows = vesper_nodes.run(1, 0, with_tests=True)
+    assert [next(rows).is_shown for _ in range(len(NODES) + 2)] == [True] * len(NODES) + [False] * 2

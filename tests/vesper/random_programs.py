@@ -811,10 +811,10 @@ def random_program(rng: Random, *, effects: bool = False, functions: float = 0.2
     return ProgramMaker(rng, effects=effects, functions=functions).program()
 
 
-def random_call(rng: Random) -> NodeProgram:
+def random_call(rng: Random, types: list[ValueType] = INPUT_TYPES) -> NodeProgram:
     """A program that only computes values by conditionals and functions."""
     maker = ProgramMaker(rng, functions=0.9)
-    inputs = tuple(NodeInput(f"i{number}", rng.choice(INPUT_TYPES)) for number in range(rng.randrange(1, 4)))
+    inputs = tuple(NodeInput(f"i{number}", rng.choice(types)) for number in range(rng.randrange(1, 4)))
     maker.names = {declared.name: declared.type for declared in inputs}
     kinds = [*SCALARS, Array(INTEGER), Array(STRING), Nullable(INTEGER)]
     fields = tuple((f"f{number}", maker.expression(rng.choice(kinds), 2)) for number in range(2))

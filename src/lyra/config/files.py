@@ -72,16 +72,8 @@ def check_no_way_out(path: str, root: str) -> None:
         )
 
 
-def read_toml(path: str, shown: str) -> tuple[dict[str, Any], dict[tuple[str, ...], int]]:
-    """Return the document and the line of each key; anything but a small UTF-8 TOML file is a ConfigError."""
-    data = read_bytes(path, shown)
-    if data is None:
-        raise ConfigError("there is no such file", place=shown)
-    return parse_toml(data, shown)
-
-
 def parse_toml(data: bytes, shown: str) -> tuple[dict[str, Any], dict[tuple[str, ...], int]]:
-    """Return the same for the content of a file that was read already."""
+    """Return the document and the line of each key; anything but small UTF-8 TOML is a ConfigError."""
     import tomllib
     from decimal import Decimal
 

@@ -30,6 +30,10 @@ _PATTERN_SIZE_MAX: Final = 1_000
 _PATTERN_CHARS: Final = frozenset("\\^$.*+?()[]{}")
 _TEXT_CHARS_MAX: Final = 4_000
 
+HookFormat = Literal["lyra", "claude"]
+CLAUDE: Final[HookFormat] = "claude"
+FORMATS: Final[tuple[HookFormat, ...]] = ("lyra", "claude")
+
 HOOK_KEYS: Final[dict[str, str]] = {
     "command": "The program: a line for the shell, or a list of words without one. It starts in the session's folder, "
     "a project's in the folder of its file.",
@@ -38,6 +42,7 @@ HOOK_KEYS: Final[dict[str, str]] = {
     "timeout_s": "How long it may take; 60 unsaid.",
     "blocking": "`true`: where it fails, what it was asked about is denied. A decision of its own counts in any case.",
     "status": "What is shown while it runs.",
+    "format": "`claude`: it is given and answers JSON as hooks of Claude Code do, and a matcher may match a part.",
     "sandbox": "`false` runs it with your rights, in your own file alone; else it can write in the session's folder "
     "and has no network.",
 }
@@ -53,6 +58,7 @@ class HookSetting(NamedTuple):
     blocking: bool = False
     status: str = ""
     sandbox: bool = True
+    format: HookFormat = "lyra"
     origin: Literal["user", "project"] = "user"
     place: str = ""
     base: str = ""
@@ -87,6 +93,7 @@ def read_hook(event: str, entry: Any, *, name: str) -> HookSetting:
         _flag(entry, "blocking", name, default=False),
         _text(entry, "status", name),
         _flag(entry, "sandbox", name, default=True),
+        CLAUDE if one_of(entry.get("format", "lyra"), FORMATS, f"{name}.format") == CLAUDE else "lyra",
     )
     check_hook(event, setting.matcher, name, blocking=setting.blocking)
     _check_program(setting, name)

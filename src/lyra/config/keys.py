@@ -24,22 +24,10 @@ class SettingKey(NamedTuple):
     """
 
     name: str
-    type: Literal[
-        "store",
-        "word",
-        "seconds",
-        "count",
-        "money",
-        "rules",
-        "model",
-        "file",
-        "results",
-        "flag",
-        "address",
-        "hosts",
-        "engine",
-        "secret",
-    ]
+    type: (
+        Literal["store", "word", "seconds", "count", "money", "rules", "model", "file", "results", "flag", "address"]
+        | Literal["hosts", "folders", "engine", "secret"]
+    )
     default: Any
     sentence: str
     words: tuple[str, ...] = ()  # for `word`; where `narrows`, the tightest comes first
@@ -297,6 +285,23 @@ _TABLE: Final = (
         optional=True,
     ),
     SettingKey(
+        "sage.keys",
+        type="word",
+        default="emacs",
+        sentence="The keys that edit the prompt of Sage in a terminal: `emacs`, as in most shells, or `vi`.",
+        words=("emacs", "vi"),
+    ),
+    SettingKey(
+        "sage.notify",
+        type="word",
+        default="off",
+        sentence=(
+            "What Sage does in a terminal when a turn has ended or a question waits: `off` nothing, `bell` rings, "
+            "`desktop` sends a notification, which many terminals show."
+        ),
+        words=("off", "bell", "desktop"),
+    ),
+    SettingKey(
         "sage.session_budget_usd",
         type="money",
         default=None,
@@ -305,12 +310,40 @@ _TABLE: Final = (
         narrows=True,
     ),
     SettingKey(
+        "sage.theme",
+        type="word",
+        default="dark",
+        sentence=(
+            "The colours of Sage in a terminal, all of the terminal's own sixteen: for a `dark` or a `light` "
+            "background, with more `contrast`, or with blue and yellow in place of green and red (`colour-blind`)."
+        ),
+        words=("dark", "light", "contrast", "colour-blind"),
+    ),
+    SettingKey(
         "sage.turn_budget_usd",
         type="money",
         default=None,
         sentence="What one turn of Sage may spend, in dollars: all that is done about one message.",
         optional=True,
         narrows=True,
+    ),
+    SettingKey(
+        "sandbox.readable",
+        type="folders",
+        default=(),
+        sentence=(
+            "Files and folders outside the workspace that commands may read, besides the system's and the developer's "
+            "tools. Folders of keys (`~/.ssh`) stay hidden."
+        ),
+    ),
+    SettingKey(
+        "sandbox.writable",
+        type="folders",
+        default=(),
+        sentence=(
+            "Folders outside the workspace that commands may write, such as a cache. What they change there is not "
+            "undone, and what programs obey stays protected."
+        ),
     ),
     SettingKey(
         "search.url",

@@ -83,8 +83,16 @@ class RetryConfig(msgspec.Struct, frozen=True, kw_only=True):
 class SageConfig(msgspec.Struct, frozen=True, kw_only=True):
     daily_budget_usd: Money | None
     effort: str | None
+    keys: str
+    notify: str
     session_budget_usd: Money | None
+    theme: str
     turn_budget_usd: Money | None
+
+
+class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True):
+    readable: tuple[str, ...]
+    writable: tuple[str, ...]
 
 
 class SearchConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,6 +155,7 @@ class Config:
         "providers",
         "retry",
         "sage",
+        "sandbox",
         "search",
         "server",
         "trust",
@@ -163,6 +172,7 @@ class Config:
         self.log = LogConfig(**_section(values, "log"))
         self.retry = RetryConfig(**_section(values, "retry"))
         self.sage = SageConfig(**_section(values, "sage"))
+        self.sandbox = SandboxConfig(**_section(values, "sandbox"))
         self.search = SearchConfig(**_section(values, "search"))
         self.server = ServerConfig(**_section(values, "server"))
         self.vesper = VesperConfig(**_section(values, "vesper"))

@@ -173,6 +173,14 @@ def _read_hosts(key: SettingKey, value: Any, source: SettingSource) -> tuple[str
     return tuple(host.lower() for host in value)
 
 
+def _read_folders(key: SettingKey, value: Any, source: SettingSource) -> tuple[str, ...]:
+    if isinstance(value, str) and source.kind in ("env", "flag"):
+        value = _split_list(value)
+    if not isinstance(value, (list, tuple)) or not all(isinstance(path, str) and path.strip() for path in value):
+        raise ConfigError(f"{key.name} is a list of folders, not {shape(value)}", hint='such as ["~/datasets"]')
+    return tuple(os.path.normpath(os.path.join(source.base, os.path.expanduser(path))) for path in value)
+
+
 def _is_host(text: str) -> bool:
     return 0 < len(text) <= 253 and all(letter.isalnum() or letter in ".-:" for letter in text)
 
@@ -217,6 +225,7 @@ READERS: Final[dict[str, Callable[[SettingKey, Any, SettingSource], Any]]] = {
     "hosts": _read_hosts,
     "engine": _read_engine,
     "secret": _read_secret,
+    "folders": _read_folders,
 }
 
 

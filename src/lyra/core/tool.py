@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -34,6 +34,10 @@ rights: Final[ContextVar[Grant | None]] = ContextVar("lyra_rights", default=None
 # The real path that the running call was allowed for, where it was about one: if the path leads to another file by now,
 # the tool does not touch it.
 admitted: Final[ContextVar[str | None]] = ContextVar("lyra_admitted", default=None)
+# A file outside the folders of its tool that a person has allowed the running call to read.
+opened: Final[ContextVar[str | None]] = ContextVar("lyra_opened", default=None)
+# Whether a person has allowed the running command, knowing that no sandbox holds it.
+unheld: Final[ContextVar[bool]] = ContextVar("lyra_unheld", default=False)
 # Tells which files a search of the running call leaves out, besides those that its workspace hides.
 hides: Final[ContextVar[Callable[[str], bool] | None]] = ContextVar("lyra_hides", default=None)
 # Registers a function that is called when that process or its kernel ends; it may give futures to wait for.
@@ -153,6 +157,17 @@ _PYTHON: Final[tuple[tuple[type[BaseException], str], ...]] = (
 )
 
 
+class Holding(NamedTuple):
+    """How a command line would be held. `works`: a sandbox does; None: it needs none. `network`: it would reach hosts.
+    `reads`: it would only read, and no settings name a program for it. `reaches`: addresses, to be shown to a
+    person."""
+
+    works: bool | None
+    network: bool = False
+    reads: bool = False
+    reaches: str = ""
+
+
 class Tool(msgspec.Struct, frozen=True):
     """`schema` is a JSON schema of the arguments (an object); `run` takes them as keywords.
 
@@ -165,6 +180,7 @@ class Tool(msgspec.Struct, frozen=True):
     `builtin`: it is one of Lyra's own tools, whose calls permission rules can parse; a user's tool of that name is not.
     `confined`: the program that runs it has no network and no folder to write in, so nothing can leave by a call.
     `polling`: it tells how something goes that takes its time, so that the same call with the same result is no loop.
+    `holds`: how the sandbox of a tool that runs commands would hold one with these rights.
     """
 
     name: str
@@ -186,6 +202,7 @@ class Tool(msgspec.Struct, frozen=True):
     builtin: bool = False  # set by `mark_builtin`
     confined: bool = False
     polling: bool = False
+    holds: Callable[[Grant, str], Holding] | None = None
 
     def __post_init__(self) -> None:
         put = msgspec.structs.force_setattr

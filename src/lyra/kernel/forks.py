@@ -131,7 +131,8 @@ class _ForkWriter:
             if copy.kind == "process.created":
                 self._create(copy, fork)
             elif copy.kind == "process.tainted":
-                self._kernel.taint.mark(self._names.pid(copy.pid), str(copy.row.get("by", "")))
+                own = bool(copy.row.get("own"))
+                self._kernel.taint.mark(self._names.pid(copy.pid), str(copy.row.get("by", "")), own=own)
             else:
                 self._add(copy, fork)
         self._kernel.graft(self._fold.processes)

@@ -40,7 +40,7 @@ from lyra.tools.permissions.subjects import facts_of
 _CALLS_MAX: Final = 50  # of one process; then a new one starts, since the transcript grows
 # Tools that need a conversation with a user, which an MCP client does not have.
 _FOR_CONVERSATIONS: Final = frozenset({"AskUser", "TodoWrite", "ToolSearch", "Task", "Remember", "Recall"})
-_COMMANDS: Final = frozenset({"Bash", "BashOutput", "KillShell"})
+_COMMANDS: Final = frozenset({"Bash", "BashOutput", "KillShell", "Git"})
 _KEY_IN_CALL: Final = "a key of a model provider, or a part of one, is in its arguments, and keys are given to no tool"
 _ID: Final = "call"
 _FREE: Final = Price.per_mtok(0, 0)

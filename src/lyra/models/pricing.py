@@ -106,6 +106,11 @@ class Price:
         return tokens
 
     @property
+    def usd_per_mtok(self) -> tuple[float, float]:
+        """Dollars for a million tokens in and out, of a call that no higher tier is for."""
+        return self.tiers[0].input / _SCALE, self.tiers[0].output / _SCALE
+
+    @property
     def is_free(self) -> bool:
         return not self._request and not any(any(tier[1:]) for tier in self.tiers)
 

@@ -102,7 +102,9 @@ def tool_call(call_id: str, name: str, text: str, *, is_cut: bool = False) -> To
     if not problem and not isinstance(arguments, dict):
         problem = "its arguments are not an object"
     if problem:
-        problem = f"{problem} ({_render_excerpt(text)})"
+        half = _EXCERPT_CHARS // 2
+        excerpt = text if len(text) <= _EXCERPT_CHARS else f"{text[:half]} … {text[-half:]}"
+        problem = f"{problem} ({len(text)} characters came: {excerpt})"
         arguments = {}
     try:
         return ToolCall(call_id, name, arguments, problem=problem)
@@ -110,9 +112,3 @@ def tool_call(call_id: str, name: str, text: str, *, is_cut: bool = False) -> To
         raise answer_malformed(
             f"the model called a tool that cannot be: {error.message}", tool=name[:64], id=call_id
         ) from None
-
-
-def _render_excerpt(text: str) -> str:
-    half = _EXCERPT_CHARS // 2
-    shown = text if len(text) <= _EXCERPT_CHARS else f"{text[:half]} … {text[-half:]}"
-    return f"{len(text)} characters came: {shown}" if text else "none came"

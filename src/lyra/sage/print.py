@@ -2,10 +2,11 @@
 
 `ask_session` puts one task to a session; its outcome is that of a headless run. `converse` is `--input-format
 stream-json`: several turns in one session, driven by requests from a program, one JSON object a line. Messages that
-come while a turn is under way wait in line. Questions are lines of the output, those of sub-agents in the background
-between turns as well, and the program answers them; after the end of the input no answer can come, so a question is
-then withdrawn, the model is told, and the turn continues. A line that is no request is told as an `error`, and the next
-one is read. `lyra.cli.commands.agent` prints the lines, for `lyra agent -p` as well.
+come while a turn is under way wait in line, but with `"steer": true` the model reads one in the middle of the turn.
+Questions are lines of the output, those of sub-agents in the background between turns as well, and the program answers
+them; after the end of the input no answer can come, so a question is then withdrawn, the model is told, and the turn
+continues. A line that is no request is told as an `error`, and the next one is read. `lyra.cli.commands.agent` prints
+the lines, for `lyra agent -p` as well.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError, Conflict, LyraError, NoSuchInterrupt
+from lyra.sage.agent.attachments import attach
 from lyra.sage.agent.live import LiveSession, SessionStart
 from lyra.sage.agent.session_notices import SessionNotices
 
@@ -133,9 +135,16 @@ async def _run_turn(
         outcome = _slash_outcome(session, slash)
         await say(outcome.result)
         return outcome
-    prompt, more = (task, {}) if slash is None or slash.prompt is None else (slash.prompt, slash.send_with)
+    if slash is None or slash.prompt is None:
+        attached = await attach(session, task)
+        for note in attached.notes:
+            await say({"type": "notice", "level": "info", "source": "attachments", "text": note})
+        prompt, more = task, attached.send_with
+    else:
+        prompt, more = slash.prompt, slash.send_with
+    beside = "\n\n".join(filter(None, (beside, more.get("beside"))))
     result: ResultLine | None = None
-    async with contextlib.aclosing(session.send(prompt, **{"beside": beside, **more})) as lines:
+    async with contextlib.aclosing(session.send(prompt, **{**more, "beside": beside})) as lines:
         async for line in lines:
             await say(line)
             if line["type"] == "interrupt" and on_question is not None:
@@ -191,6 +200,8 @@ class _RequestedTurns:
         self._waiting: deque[str] = deque()
         self._changed = asyncio.Event()
         self._input_is_over = False
+        self._steered: dict[str, str] = {}  # by key: messages for the turn under way that it has not got yet
+        session.steering.listeners.append(lambda key, _text: self._steered.pop(key, None))
         self._open: set[str] = set()  # ids of questions of the turn without an answer
         self._of_tasks: set[str] = set()  # ids of questions of tasks in the background that were told
         self._notices = SessionNotices(session, self._on_notice)
@@ -230,6 +241,8 @@ class _RequestedTurns:
         elif isinstance(request, AnswerRequest):
             self._open.discard(request.id)
             await self._answer(request)
+        elif request.steer and self._session.is_busy and not request.text.startswith("/"):
+            self._steered[self._session.steer(request.text)] = request.text
         else:
             self.add(request.text)
 
@@ -279,6 +292,8 @@ class _RequestedTurns:
             try:
                 self.outcome = await _run_turn(self._session, self._say, text, on_question=self._on_question)
                 self._open.clear()
+                self._waiting.extendleft(reversed(self._steered.values()))  # it came too late: it is the next message
+                self._steered.clear()
             except LyraError as error:  # the turn was refused, such as by a budget
                 await self._say(self._error_line(error))
                 result = with_error(self._session.headless.result(error.code), error)
@@ -294,7 +309,10 @@ class _RequestedTurns:
 
 
 class UserRequest(msgspec.Struct, tag_field="type", tag="user", forbid_unknown_fields=True):
+    """A message; with `steer` one for the turn under way, which the model reads after the tool calls that run."""
+
     text: str
+    steer: bool = False
 
 
 class InterruptRequest(msgspec.Struct, tag_field="type", tag="interrupt", forbid_unknown_fields=True):

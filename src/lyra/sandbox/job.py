@@ -18,9 +18,11 @@ import contextlib
 import logging
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
@@ -86,6 +88,27 @@ class LaunchPlan:
     entries: int = 0  # of the workspace before the command
     copy: str | None = None  # a new file that gets all output as it comes
     egress: Callable[[], tuple[str, ...]] = tuple
+
+
+def _open_end(pid: int) -> int:
+    """Return a descriptor that is readable once a process has ended; the process is not reaped. Where the system has no
+    descriptors of processes (macOS), a thread waits for the end."""
+    if hasattr(os, "pidfd_open"):
+        return os.pidfd_open(pid)
+    readable, told = os.pipe()
+    system: Any = select  # what it has depends on the system
+
+    def wait() -> None:
+        with contextlib.suppress(OSError):  # it has ended already
+            if hasattr(system, "kqueue"):
+                event = system.kevent(pid, system.KQ_FILTER_PROC, system.KQ_EV_ADD, system.KQ_NOTE_EXIT)
+                system.kqueue().control([event], 1)
+            else:
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        os.close(told)
+
+    threading.Thread(target=wait, name="lyra-job-end", daemon=True).start()
+    return readable
 
 
 class Job:
@@ -192,7 +215,7 @@ class Job:
         if self._plan.info_fd is not None:
             os.set_blocking(self._plan.info_fd, False)
             self._loop.add_reader(self._plan.info_fd, self._learn_inner)
-        self._pidfd = os.pidfd_open(self._process.pid)
+        self._pidfd = _open_end(self._process.pid)
         self._loop.add_reader(self._pidfd, self._over)
         for fd in self._captures:
             os.set_blocking(fd, False)

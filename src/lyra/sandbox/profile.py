@@ -38,7 +38,7 @@ SYSTEM_FILES: Final = (
     *("/etc/nsswitch.conf", "/etc/hosts", "/etc/protocols", "/etc/services", "/etc/mime.types", "/etc/os-release"),
 )
 # Folders that cannot be a workspace: it would open a folder of the system for writing.
-_NO_WORKSPACE: Final = frozenset({"/", "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/run", "/sbin"}) | {
+NO_WORKSPACE: Final = frozenset({"/", "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/run", "/sbin"}) | {
     *("/sys", "/usr", "/var", "/home", "/tmp", "/opt", "/srv", "/mnt")  # noqa: S108 - refused, not used
 }
 _ENVIRONMENT: Final = ("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TERM", "TZ", "COLORTERM", "NO_COLOR")
@@ -114,7 +114,7 @@ class Profile:
                 hint=f"allow it with 'fs.read:{root}/**' in the grant",
                 capability=f"fs.read:{root}/**",
             )
-        writes = [path for path in _roots(grant, "fs.write") if path not in _NO_WORKSPACE]
+        writes = [path for path in _roots(grant, "fs.write") if path not in NO_WORKSPACE]
         has_network = any(_is_about(cap, "net.http") for layer in grant.layers for cap in layer) or not grant.layers
         return cls(
             root,
@@ -154,7 +154,7 @@ def _folder(path: str) -> str:
     real = os.path.realpath(path)
     if not os.path.isdir(real):
         raise ConfigError(f"the workspace {path} is not a folder", place=path)
-    if real in _NO_WORKSPACE:
+    if real in NO_WORKSPACE:
         raise ConfigError(
             f"{real} cannot be a workspace: it holds the system or other people's files",
             hint="give the folder of one project",

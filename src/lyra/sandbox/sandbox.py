@@ -140,6 +140,12 @@ class Sandbox:
 _known: dict[str, tuple[TierState, SandboxTier]] = {}
 
 
+def may_work() -> bool:
+    """Return whether a tier works here, as far as is known without trying: one that was tried has worked, or one that
+    was not lacks nothing."""
+    return any(_known[name][0].works if name in _known else TIERS[name]().missing() is None for name in TIERS)
+
+
 async def examine() -> list[TierState]:
     """Try every tier, best first."""
     return [(await _try_tier(name))[0] for name in TIERS]

@@ -10,6 +10,7 @@ import pytest
 
 from lyra import Agent, Kernel, tool
 from lyra.core.secrets.visible import visible
+from lyra.core.tool import Holding, Tool
 from lyra.errors import ConfigError
 from lyra.tools.builtin import builtin_tools
 from lyra.tools.permissions import Permissions, Rule
@@ -99,6 +100,28 @@ def test_what_a_rule_allows_runs_without_a_question(shell):
     decided = heard[0].data
     assert (decided["decision"], decided["rule"], decided["subject"]) == ("allow", "Bash(git *)", "git status")
     assert decided["tainted"] is False
+
+
+@pytest.mark.parametrize(("works", "asks"), [(True, 0), (None, 0), (False, 1)])
+def test_no_rule_answers_for_a_command_that_no_sandbox_would_hold(works, asks):
+    """A tool that runs commands says how one would be held; where none works, each of them is asked about."""
+    ran: list[str] = []
+
+    async def bash(command: str) -> str:
+        ran.append(command)
+        return "ran"
+
+    made = tool(bash, name="Bash", guarded=True, trusted=True)
+    held = Tool(
+        "Bash", schema=made.schema, run=made.run, guarded=True, trusted=True, holds=lambda _grant, _line: Holding(works)
+    )
+    agent = Agent(
+        "worker", model=says(calls("Bash", command="make"), "done"), tools=[held], permissions={"allow": ["Bash"]}
+    )
+    heard: list[Any] = []
+    assert asked(agent, *([DENY] * asks), heard=heard) == "done"
+    assert ran == ([] if asks else ["make"])
+    assert [event.data["decision"] for event in heard][: 1 + asks] == (["ask", "deny"] if asks else ["allow"])
 
 
 def test_what_no_rule_allows_is_asked_about(shell):

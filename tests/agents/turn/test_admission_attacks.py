@@ -406,7 +406,7 @@ def test_blanks_do_not_push_a_command_out_of_sight(shell):
 def test_a_long_argument_does_not_hide_a_short_one(tmp_path):
     async def work() -> str:
         async with Kernel() as kernel:
-            reply = bash("ls", description="x" * 5_000, run_in_background=True)
+            reply = bash("make", description="x" * 5_000, run_in_background=True)
             tools = builtin_tools(str(tmp_path))
             agent = Agent("w", model=says(reply, "done"), tools=tools, permissions=Permissions([], workspace="/work"))
             pending = (await kernel.spawn(agent)).send_async("go")

@@ -17,7 +17,7 @@ from lyra.cli.commands.trust import render_passed_over
 from lyra.config.asks import Ask, FileAsks
 from tests import trusting
 
-RULES = 'allow = ["Bash(echo *)"]\ndeny = ["Read(x)"]\n'
+RULES = 'allow = ["Bash(make *)"]\ndeny = ["Read(x)"]\n'
 AGENT = ("agent", "-p", "go", "--model", "sim/echo")
 
 
@@ -29,7 +29,7 @@ def project(lyra: Any, text: str = RULES, name: str = ".lyra/permissions.toml") 
 
 
 def allows(lyra: Any, *flags: str) -> bool:
-    return bool(lyra.json("permissions", "explain", "Bash", "echo a", *flags)["decision"] == "allow")
+    return bool(lyra.json("permissions", "explain", "Bash", "make a", *flags)["decision"] == "allow")
 
 
 def at_a_terminal(lyra: Any, answer: str, *args: str, before: str = "") -> tuple[int, str]:
@@ -49,7 +49,7 @@ def at_a_terminal(lyra: Any, answer: str, *args: str, before: str = "") -> tuple
             if not piece:
                 break
             shown += piece
-        if b"[y/N]" in shown and not typed:
+        if b"Trust these files?" in shown and not typed:
             os.write(fd, answer.encode())
             typed = True
     os.close(fd)
@@ -64,9 +64,9 @@ def test_the_first_run_at_a_terminal_asks_once(lyra):
     code, shown = at_a_terminal(lyra, "y\n", *AGENT)
     assert code == 0
     assert f"{lyra.folder} brings files that ask for something:" in shown
-    assert "lets Bash(echo *) happen without a question" in shown
+    assert "lets Bash(make *) happen without a question" in shown
     assert "Read(x)" not in shown  # a deny asks for nothing
-    assert "[y/N]" in shown
+    assert "Trust these files?" in shown
     assert shown.rstrip().endswith("go")
     assert allows(lyra)
     code, shown = at_a_terminal(lyra, "y\n", *AGENT)
@@ -74,30 +74,43 @@ def test_the_first_run_at_a_terminal_asks_once(lyra):
     assert lyra(*AGENT).stderr == ""
 
 
-@pytest.mark.parametrize("answer", ["n\n", "\n"])
-def test_no_is_the_default_and_is_kept(lyra, answer):
+def test_a_no_is_kept(lyra):
     """The run goes on, tightened; it is not asked again, and says what it passed over."""
     project(lyra)
-    code, shown = at_a_terminal(lyra, answer, *AGENT)
+    code, shown = at_a_terminal(lyra, "n\n", *AGENT)
     assert code == 0
-    assert "its files can only tighten" in shown
+    assert "these files can only tighten" in shown
     assert not allows(lyra)
     code, shown = at_a_terminal(lyra, "y\n", *AGENT)
-    assert "[y/N]" not in shown
+    assert "Trust these files?" not in shown
     assert ".lyra/permissions.toml (allow)" in shown
     assert not allows(lyra)
+
+
+def test_enter_decides_nothing(lyra):
+    """Each key is said with what it does; Enter alone trusts nothing, keeps no answer, and the next start asks."""
+    project(lyra)
+    code, shown = at_a_terminal(lyra, "\n", *AGENT)
+    assert code == 0
+    for words in ("y      trust these files", "n      refuse these files", "enter  decide nothing"):
+        assert words in shown
+    assert not allows(lyra)
+    assert lyra.json("trust", "list") == []
+    code, shown = at_a_terminal(lyra, "y\n", *AGENT)
+    assert "Trust these files?" in shown
+    assert allows(lyra)
 
 
 def test_what_was_typed_before_the_question_is_no_answer(lyra):
     """A line to paste that ends in `y` agrees to nothing."""
     project(lyra)
     _, shown = at_a_terminal(lyra, "n\n", *AGENT, before="y\ny\n")
-    assert "its files can only tighten" in shown
+    assert "these files can only tighten" in shown
     assert not allows(lyra)
 
 
 def test_another_content_asks_again_and_says_what_changed(lyra):
-    """A no is then for all files of the folder."""
+    """A no is for that file alone: what was trusted before stays trusted."""
     path = project(lyra)
     project(lyra, '{"mcpServers": {"x": {"command": "true"}}}', ".mcp.json")
     trusting.answer(lyra.folder, lyra.env)
@@ -107,10 +120,10 @@ def test_another_content_asks_again_and_says_what_changed(lyra):
     assert code == 0
     assert "permissions.toml (changed since you trusted it on 2" in shown
     assert "+ lets Bash happen without a question" in shown
-    assert "- lets Bash(echo *) happen without a question" in shown
-    assert "MCP server x:" not in shown.partition("[y/N]")[0]
+    assert "- lets Bash(make *) happen without a question" in shown
+    assert "MCP server x:" not in shown.partition("Trust these files?")[0]
     states = {file["file"]: file["state"] for file in lyra.json("trust", "show")["files"]}
-    assert states == {".mcp.json": "refused", ".lyra/permissions.toml": "refused"}
+    assert states == {".mcp.json": "trusted", ".lyra/permissions.toml": "refused"}
 
 
 def test_a_run_of_a_vega_program_asks_too(lyra):
@@ -133,7 +146,7 @@ def test_files_with_too_much_to_show_are_not_asked_about(lyra):
     project(lyra, f"allow = {json.dumps([f'Read({number})' for number in range(200)])}\n")
     code, shown = at_a_terminal(lyra, "y\n", *AGENT)
     assert code == 0
-    assert "[y/N]" not in shown
+    assert "Trust these files?" not in shown
     done = lyra("trust", "add", "--yes")
     assert done.returncode == 3
     assert "cannot be trusted by an answer" in done.stderr
@@ -228,7 +241,7 @@ def test_show_add_list_and_revoke(lyra):
     assert not shown["trusted"]
     (file,) = shown["files"]
     assert (file["file"], file["state"], file["problem"]) == (".lyra/permissions.toml", "new", None)
-    assert file["asks"] == ["lets Bash(echo *) happen without a question"]
+    assert file["asks"] == ["lets Bash(make *) happen without a question"]
     done = lyra("trust", "add", "--yes")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "trusted")
     (answer,) = lyra.json("trust", "list")
@@ -284,7 +297,7 @@ def test_adding_asks_at_a_terminal(lyra):
     project(lyra)
     code, shown = at_a_terminal(lyra, "y\n", "trust", "add")
     assert code == 0
-    assert "lets Bash(echo *) happen" in shown
+    assert "lets Bash(make *) happen" in shown
     assert allows(lyra)
     code, _ = at_a_terminal(lyra, "n\n", "trust", "add")
     assert code == 3
@@ -315,8 +328,8 @@ def test_the_flag_of_agents_and_explanations(lyra):
     for flags in (("agent", "--trust-folder"), ("--trust-folder", "agent")):
         assert lyra(*flags, *AGENT[1:]).stderr == ""
     assert "not trusted" in lyra(*AGENT).stderr
-    assert lyra("permissions", "explain", "--trust-folder", "Bash", "echo a").stdout.startswith("allow")
-    assert lyra("permissions", "explain", "Bash", "echo a").stdout.startswith("ask")
+    assert lyra("permissions", "explain", "--trust-folder", "Bash", "make a").stdout.startswith("allow")
+    assert lyra("permissions", "explain", "Bash", "make a").stdout.startswith("ask")
 
 
 def test_the_flag_of_tools(lyra):
@@ -353,7 +366,7 @@ def test_the_flag_of_mcp(lyra, monkeypatch):
     monkeypatch.setattr("lyra.cli.commands.mcp._serve_stdio", serve)
     lyra("mcp", "serve", "--trust-folder")
     lyra("mcp", "serve")
-    assert served == [["Bash(echo *)"], []]
+    assert served == [["Bash(make *)"], []]
 
 
 def test_the_flag_of_vega(lyra):

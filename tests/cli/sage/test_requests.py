@@ -198,6 +198,24 @@ def test_a_turn_is_interrupted_and_the_next_one_goes_on(sage: Sage) -> None:
 
 
 @pytest.mark.slow
+def test_a_message_steers_the_turn_that_is_under_way(sage: Sage) -> None:
+    """With `steer` it is in the model's next request, told by a notice, and no turn of its own; one that comes too late
+    is the next turn."""
+    model = sage.script(call("Bash", command="sleep 1"), {"text": "{user}"}, {"text": "late"})
+    talk = Talk(sage.start("-p", *IN, *OUT, "--allowed-tools", "Bash", "--model", model))
+    talk.write(type="user", text="go")
+    talk.until("tool_start")
+    talk.write(type="user", text="use tabs", steer=True)
+    notice = talk.until("notice")
+    assert (notice["source"], notice["text"]) == ("user", "use tabs")
+    assert "use tabs" in talk.until("result")["text"]
+    talk.write(type="user", text="and now?", steer=True)
+    assert talk.until("result")["turn"] == 2
+    assert talk.end() == 0
+    assert [line["type"] for line in talk.lines].count("result") == 2
+
+
+@pytest.mark.slow
 def test_a_signal_ends_with_what_was_said_by_then(sage: Sage) -> None:
     """The last line is the result of the turn, with its text and what it used; a session goes on from there."""
     slow = {"text": "a long answer " * 2000, "chunk_s": 0.02}

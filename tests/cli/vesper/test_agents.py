@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
 from tests.cli.vesper.command import VesperCommand
@@ -41,6 +43,17 @@ def test_a_node_is_run_with_a_model(vesper, vendor: Vendor, provider: FakeVendor
     assert vesper.json(*arguments(vendor))["outputs"] == {"answer": "It is five."}
     assert vesper.json(*arguments(vendor, "caller.vsp"))["outputs"] == {"answer": "Five."}
     assert [request.texts[-1] for request in provider.requests] == ["Please: 2 + 3?"] * 3
+
+
+def test_the_debugger_asks_a_model(vesper, vendor: Vendor, provider: FakeVendor, monkeypatch) -> None:
+    """With the options of `vesper run`."""
+    monkeypatch.setattr("sys.stdin", io.StringIO("continue\n" * 9))
+    provider.say(Answer("It is 5."))
+    done = vesper("debug", *arguments(vendor)[1:])
+    assert done.returncode == 0, done.stderr
+    assert "success\n  answer: It is 5.\n" in done.stdout
+    monkeypatch.setattr("sys.stdin", io.StringIO("continue\n" * 9))
+    assert "budget" in vesper("debug", *arguments(vendor)[1:], "--budget", "$0.000001").stdout
 
 
 def test_a_budget_stops_the_agents(vesper, vendor: Vendor, provider: FakeVendor) -> None:

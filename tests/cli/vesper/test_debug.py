@@ -300,6 +300,25 @@ def test_the_end_of_the_input_leaves_the_debugger(vesper):
     assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "error cancelled: the debugger was left")
 
 
+def test_without_a_node_it_is_the_only_one_here(vesper, lyra):
+    """As the forms of breakpoints are shown: `vesper debug --break-on FORM`. Of several nodes none is guessed."""
+    given = ("--input-json", '{"price": "10.00", "percent": 20}', "--break-on", "input.percent > 10")
+    (lyra.folder / "order.vsp").unlink()
+    files = sorted(file.name for file in lyra.folder.glob("*.vsp"))
+    for file in files:
+        if file != "discount.vsp":
+            (lyra.folder / file).unlink()
+    done = vesper("debug", *given, typed="continue\n")
+    assert done.returncode == 0, done.stderr
+    assert "break input.percent > 10" in done.stdout
+    (lyra.folder / "nodes").mkdir()
+    (lyra.folder / "nodes/other.vsp").write_text((lyra.folder / "discount.vsp").read_text())
+    done = vesper("debug", *given)
+    assert done.returncode == 2
+    assert "which node?" in done.stderr
+    assert "2 here: discount.vsp, nodes/other.vsp" in done.stderr
+
+
 @pytest.mark.parametrize(
     "form",
     ["breakfast", "step:find_totl", "state_transition:paid", "state_transition:a->b", "percent +", "nothing > 3"],

@@ -15,6 +15,7 @@ from lyra.cli.vesper import evidence, node_files, run
 from lyra.errors import Conflict
 from lyra.vesper.confidence import lower_bound
 from lyra.vesper.evidence import differential
+from lyra.vesper.runtime import runtime
 from tests.cli.vesper.test_nodes import DISCOUNT, told
 
 
@@ -266,10 +267,10 @@ def test_a_running_verify_leaves_the_store_to_other_commands(vesper, monkeypatch
     assert told(vesper("confidence", "discount.vsp", "--json"))["compared"] == 50
 
 
-def test_verify_waits_for_a_command_that_has_the_store(vesper, lyra, monkeypatch):
-    """What was compared is not lost because another command runs at the end."""
+def test_a_command_waits_for_one_that_has_the_store(vesper, lyra, monkeypatch):
+    """Nothing fails, and nothing that was compared is lost, because another command runs; who waits is told so."""
     vesper("confidence", "discount.vsp")
-    opened = node_files.runtime_of
+    opened = runtime.Runtime
     tries = []
 
     def busy_twice(*arguments, **more):
@@ -278,10 +279,16 @@ def test_verify_waits_for_a_command_that_has_the_store(vesper, lyra, monkeypatch
             raise Conflict("another kernel owns the store")
         return opened(*arguments, **more)
 
-    monkeypatch.setattr(node_files, "runtime_of", busy_twice)
+    monkeypatch.setattr(runtime, "Runtime", busy_twice)
     monkeypatch.setattr(node_files, "_PAUSE_S", 0.0)
     assert vesper("verify", "discount.vsp", "-n", "50").returncode == 0
     assert len(tries) == 3
+    tries.clear()
+    assert vesper("run", "discount.vsp", "--input-json", '{"price": "10.00", "percent": 20}').returncode == 0
+    assert len(tries) == 3
+    monkeypatch.setattr(node_files, "_TOLD_S", -1.0)
+    tries.clear()
+    assert "waiting up to 30 s: another kernel owns" in vesper("status").stderr
     monkeypatch.setattr(node_files, "STORE_WAIT_S", -1.0)
     tries.clear()
     assert "another kernel owns" in vesper("verify", "discount.vsp", "-n", "50").stderr

@@ -120,7 +120,7 @@ def test_what_was_not_handed_in_is_swallowed_by_no_rule(vesper, right, operation
 def test_a_failed_case_shows_the_error_of_the_node(vesper, lyra):
     done = vesper("test", PLAIN, "--no-search")
     assert done.returncode == 1
-    assert "python: the node ended with capability_denied: keep_v1 needs the right database.write.orders" in done.stdout
+    assert "    the node ended with capability_denied: keep_v1 needs the right database.write.orders" in done.stdout
 
 
 def test_cases_of_a_node_that_acts_run_over_a_database_of_their_own(vesper, lyra):

@@ -173,6 +173,8 @@ def test_codes_of_a_called_node_that_are_not_declared_are_told(vesper, lyra):
     [
         ("{amount: ", "{amunt: ", ("error", "unknown_input", "`fee_v1` has no input `amunt`", "`amount`")),
         ('{amount: "{amount}"}}', "{}}", ("error", "missing_input", "`fee_v1` needs the input `amount`", "")),
+        ('amount: "{amount}"', "amount: many", ("error", "type", "`amount` of `fee_v1` does not take it", "")),
+        ('amount: "{amount}"', 'amount: ["{amount}"]', ("error", "type", "array<integer> is no integer", "")),
         ("ask.fee", "ask.fees", ("warning", "unknown_field", "`fee_v1` has no output `fees`", "`fee`")),
         (
             "type: too_large",

@@ -267,8 +267,7 @@ def test_test_cases_run_on_both_paths(vesper):
     done = vesper("test", "--json")
     assert done.returncode == 1
     assert told(done)["tests"][0]["problems"] == [
-        "python: total is '89.91', expected '89.90'",
-        "direct: total is '89.91', expected '89.90'",
+        "total is '89.91', expected '89.90'",
     ]
 
 
@@ -277,7 +276,7 @@ def test_property_tests_print_the_inputs_that_break_them(vesper):
     (vesper.folder / "discount.vsp").write_text(DISCOUNT + tests, encoding="utf-8")
     done = vesper("test", "-n", "300")
     assert done.returncode == 1
-    assert "FAILED  discount.vsp: cheap\n    python: does not hold: success => total < 5\n" in done.stdout
+    assert "FAILED  discount.vsp: cheap\n    does not hold: success => total < 5\n" in done.stdout
     assert '    with {"price"' in done.stdout
     assert "passed  discount.vsp: idempotency\n    300 inputs, " in done.stdout
     rows = told(vesper("test", "-n", "300", "--json"))["tests"]

@@ -25,7 +25,7 @@ SHOWN = {
     "restore": ("restore here", "back at"),
     "tools": ("tools Read", "file_path"),
     "mcp": ("mcp", "no MCP server"),
-    "memory": ("memory add tabs, not blanks", "remembered as"),
+    "memory": ("memory add tabs, not blanks", "AGENTS.md; it counts"),
     "tasks": ("tasks", "no sub-agent"),
     "commands": ("commands", "git-commit"),
     "config": ("config", "every setting has its default"),

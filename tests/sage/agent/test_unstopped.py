@@ -21,6 +21,7 @@ def place(vendor: Vendor, provider: FakeVendor, project: Project, monkeypatch: p
     """A project whose home has the settings of the vendor."""
     settings = project.home / ".config" / "lyra" / "lyra.toml"
     settings.parent.mkdir(parents=True)
+    project.patience = ()
     settings.write_text(f"{vendor.settings}\n[retry]\ninitial_s = 0.05\nmax_s = 0.1\n")
     return project
 

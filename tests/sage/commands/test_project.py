@@ -110,3 +110,52 @@ async def test_a_review_outside_of_git_has_the_changes_of_the_session(project: P
     async with project.open(write, {"text": "done"}, options={"mode": "accept-edits"}) as session:
         await say(session, "write")
         assert "+x" in (await run(session, "/review")).send_with["beside"]
+
+
+async def test_a_review_of_a_branch(project: Project) -> None:
+    """What the branch that is checked out has since it parted from the named one; of a branch that has gone on alone,
+    what it has. A word that is no branch is what to look at."""
+    committed(project)
+    git(project, "checkout", "-b", "feature")
+    project.write("a.txt", "one\n2\n")
+    git(project, "commit", "-am", "second")
+    async with project.open() as session:
+        on_feature = await run(session, "/review main the dates")
+        assert "+2" in on_feature.send_with["beside"]
+        assert "of feature since it parted from main" in str(on_feature.prompt)
+        assert str(on_feature.prompt).endswith("Look above all at this: the dates")
+        git(project, "checkout", "main")
+        assert "+2" in (await run(session, "/review feature")).send_with["beside"]
+        assert (await run(session, "/review HEAD")).prompt is None
+        project.write("a.txt", "one\n3\n")
+        words_only = await run(session, "/review feature-flags")
+        assert "+3" in words_only.send_with["beside"]
+        assert str(words_only.prompt).endswith("Look above all at this: feature-flags")
+        for evil in ("--output=x", "$(touch${IFS}ran)", "main;touch"):
+            await run(session, f"/review {evil}")
+    assert sorted(path.name for path in project.folder.iterdir()) == [".git", "a.txt"]
+
+
+async def test_a_review_of_a_pull_request(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`gh` is asked for its diff, of the repository that origin is; outside of the project, whose settings it would
+    obey."""
+    committed(project)
+    git(project, "remote", "add", "origin", "git@github.com:me/tool.git")
+    programs = project.home / "bin"
+    programs.mkdir()
+    (programs / "gh").write_text(f'#!/bin/sh\necho "$PWD: $*" >> {project.home}/asked\necho "+new line"\n')
+    (programs / "gh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    async with project.open() as session:
+        result = await run(session, "/review pr 12 the tests")
+        assert result.send_with["beside"] == "+new line\n"
+        assert "of the pull request 12 of me/tool" in str(result.prompt)
+        assert str(result.prompt).endswith("Look above all at this: the tests")
+        await run(session, "/review https://github.com/you/lib/pull/7")
+        (programs / "gh").write_text("#!/bin/sh\necho 'not logged in' >&2\nexit 4\n")
+        with pytest.raises(ConfigError, match="not logged in"):
+            await run(session, "/review #12")
+    assert (project.home / "asked").read_text().splitlines() == [
+        "/: pr diff 12 --repo me/tool --color never",
+        "/: pr diff 7 --repo you/lib --color never",
+    ]

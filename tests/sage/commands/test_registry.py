@@ -15,8 +15,9 @@ from tests.sage.open_session import Project, call, say
 
 NAMES = {
     *("help", "clear", "compact", "init", "config", "checkpoint", "restore", "undo", "cost", "context", "status"),
+    "effort",
     *("resume", "fork", "plan", "title", "model", "output", "tools", "mcp", "permissions", "memory", "tasks"),
-    *("diff", "review", "doctor", "export", "exit", "commands", "expand"),
+    *("diff", "review", "doctor", "export", "exit", "commands", "expand", "rewind", "add-dir"),
 }
 
 

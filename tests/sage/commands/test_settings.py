@@ -50,12 +50,20 @@ async def test_models_are_listed_and_searched(project: Project, monkeypatch: pyt
         await say(session, "one")
         first = session.model
     async with project.open(flags=("agent.model=sim/echo",)) as session:
-        listed = {row[0]: row[2] for row in rows(await run(session, "/model"))}
+        result = await run(session, "/model")
+        listed = {row[0]: row[3] for row in rows(result)}
+        assert {row[0]: row[2] for row in rows(result)} == {"sim/echo": "$0 in, $0 out", first: "?"}
         assert listed == {"sim/echo": "in use", first: "used before"}
         assert "no published name" in words(await run(session, "/model sonnet"))
         monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-" + "x" * 20)
-        names = [row[0] for row in rows(await run(session, "/model sonnet-4"))]
+        result = await run(session, "/model sonnet-4")
+        names = [row[0] for row in rows(result)]
         assert "anthropic/claude-sonnet-4-5" in names
+        (row,) = [row for row in rows(result) if row[0] == "anthropic/claude-sonnet-4-5"]
+        assert row[2] == "$3 in, $15 out"
+        (choice,) = [choice for choice in result.choices.rows if choice.label == row[0]]
+        assert choice.command == "/model anthropic/claude-sonnet-4-5"
+        assert "$3 in, $15 out" in choice.about
         assert all("sonnet-4" in name for name in names)
 
 

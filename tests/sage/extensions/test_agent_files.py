@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from lyra.sage.extensions.agent_files import BUILT_IN, AgentFiles, sub_agent_definitions, tighter_mode
+from lyra.sage.extensions.agent_files import BUILT_IN, AgentFiles, tighter_mode
 from lyra.tools.permissions.subjects import facts_of
 from tests.sage.extensions.support import Desk
 
@@ -29,7 +29,7 @@ You compare.
 def test_every_key_of_a_file_is_in_the_definition(desk: Desk) -> None:
     """A file with all keys gives a definition with all of them, and its text is the system prompt."""
     path = desk.of_user("agents/docs.md", DOCS)
-    definition = sub_agent_definitions(desk.places())["docs"]
+    definition = AgentFiles(desk.places()).definitions()["docs"]
     assert definition.description == "Compares the docs with the code"
     assert definition.system == "You compare."
     assert definition.tools == ("Read", "Bash(git diff *)")
@@ -41,7 +41,7 @@ def test_every_key_of_a_file_is_in_the_definition(desk: Desk) -> None:
 def test_keys_that_are_left_out_are_the_callers(desk: Desk) -> None:
     """Only the description is needed: the name is the file's, the rest is left to the caller."""
     desk.of_user("agents/small.md", "---\ndescription: Small\n---\nDo it.\n")
-    definition = sub_agent_definitions(desk.places())["small"]
+    definition = AgentFiles(desk.places()).definitions()["small"]
     assert (definition.tools, definition.model, definition.budget, definition.max_turns) == (None, "", None, None)
     assert (definition.permission_mode, definition.worktree, definition.background) == ("", False, False)
 
@@ -79,8 +79,8 @@ def test_a_projects_agents_count_where_the_folder_is_trusted(desk: Desk) -> None
     """Without trust there is none; with it the project's comes before the user's of the same name."""
     desk.of_project("agents/docs.md", DOCS)
     desk.of_user("agents/docs.md", DOCS.replace("You compare.", "Mine."))
-    assert sub_agent_definitions(desk.places(trusted=False))["docs"].system == "Mine."
-    assert sub_agent_definitions(desk.places(trusted=True))["docs"].system == "You compare."
+    assert AgentFiles(desk.places(trusted=False)).definitions()["docs"].system == "Mine."
+    assert AgentFiles(desk.places(trusted=True)).definitions()["docs"].system == "You compare."
 
 
 def test_a_link_of_a_project_does_not_count(desk: Desk) -> None:

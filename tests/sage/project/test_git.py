@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lyra.sage.project.git_state import GitState, git_state, read_head
+from lyra.sage.project.git_state import GitState, git_state
 from lyra.sandbox import Sandbox
+from lyra.tools.git.repository import read_head
 
 pytestmark = pytest.mark.anyio
 ENV = {

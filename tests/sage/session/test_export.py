@@ -81,7 +81,7 @@ def test_the_whole_conversation_in_order():
     assert positions == sorted(positions)
     assert "be good" not in text
     assert text.count("<details>") == text.count("</details>") == 3
-    assert "Cost: unknown" in to_markdown(msgspec.structs.replace(RECORD, cost_usd=None), [])
+    assert "Cost: ?" in to_markdown(msgspec.structs.replace(RECORD, cost_usd=None), [])
     failed = [
         Message("assistant", "", (ToolCall("c", "Bash", {}),)),
         Message("tool", tool_results=(ToolResult("c", "Bash", "no", True),)),

@@ -16,9 +16,13 @@ class PaperList:
         self.width = width
         self.lines: list[str] = []
         self.changes = 0
+        self.alerts: list[str] = []
 
     def show(self, lines: Sequence[Line]) -> None:
         self.lines += [strip_style(line).rstrip() for line in lines]
+
+    def alert(self, text: str) -> None:
+        self.alerts.append(text)
 
     def mark_changed(self) -> None:
         self.changes += 1

@@ -44,3 +44,26 @@ def test_a_turn_and_its_figures(vendor: Vendor, provider: FakeVendor, tmp_path: 
         screen.line("/cost").wait_for("this session")
         assert (f"${cost:.2f}" if cost >= 0.1 else f"${cost:.4f}") in screen.text.rpartition("this session")[2]
     assert "heron" in provider.requests[1].results[0]
+
+
+def test_an_attached_file_and_a_message_in_the_middle_of_a_turn(
+    vendor: Vendor, provider: FakeVendor, tmp_path: Path
+) -> None:
+    """Both reach the model in each vendor's format: the file with the prompt, the message with the tool's result."""
+    home, work = tmp_path / "home", tmp_path / "work"
+    for folder in (home, work):
+        folder.mkdir()
+    (work / "a.txt").write_text("secret word: heron\n")
+    write_settings(vendor, home)
+    provider.say(Answer(calls=(Call("Bash", {"command": "sleep 2; echo slept"}),)), Answer("A heron, in French."))
+    env = {"HOME": str(home), **vendor.variables(provider.url)}
+    command = [*warm.command(SAGE), "--model", vendor.model, "--allowed-tools", "Bash"]
+    with PtyTerminal(command, folder=work, env=env) as screen:
+        screen.wait_for_prompt().line("Which bird is in @a.txt?").wait_for("Bash    sleep 2.*s  [⠀-⣿]")
+        screen.line("answer in French").wait_for("1 message waits")
+        screen.wait_for("A heron, in French")
+        assert "attached a.txt, 1 line, 19 bytes" in screen.text
+    first, second = provider.requests
+    assert "secret word: heron" in "".join(first.texts)
+    assert "slept" in second.results[0]
+    assert "answer in French" in second.texts[-1]

@@ -51,7 +51,19 @@ def test_the_context_is_a_share_of_the_window() -> None:
 
 def test_a_cost_that_is_not_known_is_not_shown_as_nothing() -> None:
     text = strip_style(status_line(FULL._replace(cost_usd=None), 110, marks=MARKS))
-    assert text.endswith(" $? of $5.00   context 23 %")
+    assert text.endswith(" ? of $5.00   context 23 %")
+    text = strip_style(status_line(FULL._replace(cost_usd=None, budget_usd=None), 110, marks=MARKS))
+    assert text.endswith("   ?   context 23 %")
+
+
+def test_nothing_is_said_of_a_cost_before_there_is_one() -> None:
+    """`$0.00` would be read as a price; a small amount has its digits."""
+    text = strip_style(status_line(FULL._replace(cost_usd=0.0, budget_usd=None), 110, marks=MARKS))
+    assert "$" not in text
+    text = strip_style(status_line(FULL._replace(cost_usd=0.0, budget_usd=5.0), 110, marks=MARKS))
+    assert "$0 of $5.00" in text
+    text = strip_style(status_line(FULL._replace(cost_usd=0.0012, budget_usd=None), 110, marks=MARKS))
+    assert "$0.0012" in text
 
 
 @pytest.mark.parametrize(

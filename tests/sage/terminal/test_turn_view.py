@@ -77,7 +77,8 @@ def test_a_running_call_is_live_with_its_time_and_its_last_output() -> None:
     assert "12 s" in shown.live[0]
     assert [line.strip() for line in shown.live[1:]] == ["b", "c", "d"]
     shown.take("tool_end", id="1", name="Bash", output="212 passed in 14 s\n[exit code 0 · 12 s]")
-    assert shown.printed[-1].endswith("212 passed     12 s")
+    assert shown.printed[-2].endswith("212 passed     12 s")
+    assert shown.printed[-1] == "          212 passed in 14 s"
 
 
 def test_the_figures_of_a_sub_agent_stand_in_its_line() -> None:
@@ -167,4 +168,20 @@ def test_the_cost_of_a_turn_is_unknown_once_a_price_is() -> None:
     shown = Shown().take("usage", input_tokens=1_000, output_tokens=100, cost_usd=0.25)
     assert "tokens, $0.25" in shown.live[-1]
     shown.take("usage", input_tokens=1_000, output_tokens=100, cost_usd=None)
-    assert "tokens, $?" in shown.live[-1]
+    assert "tokens, ?  " in shown.live[-1]
+
+
+def test_the_last_lines_of_a_command_are_shown_and_the_rest_is_folded() -> None:
+    """Four of them, without the program's own note; of one that fits nothing is folded; `compact` shows none."""
+    output = "".join(f"line {number}\n" for number in range(1, 11))
+    for mode, below in (
+        ("text", ["… 6 lines before · /expand 1", "line 7", "line 8", "line 9", "line 10"]),
+        ("compact", []),
+    ):
+        shown = Shown(output=mode).take("tool_start", id="1", name="Bash", arguments={"command": "make"})
+        shown.take("tool_end", id="1", name="Bash", output=f"{output}[exit code 0 · 1 s]")
+        assert [line.strip() for line in shown.printed[-1 - len(below) :][1:]] == below
+    shown = Shown().take("tool_start", id="1", name="Bash", arguments={"command": "make"})
+    shown.take("tool_end", id="1", name="Bash", output="one\n\n[exit code 0 · 1 s]")
+    assert shown.printed[-1] == "          one"
+    assert shown.folds.take_unseen() == []

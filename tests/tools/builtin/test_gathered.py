@@ -29,6 +29,7 @@ MARKS: dict[str, tuple[bool, bool, str, tuple[dict[str, Any], list[str]]]] = {
     "Glob": (True, False, "parallel", ({"pattern": "*"}, ["fs.read:{root}"])),
     "Grep": (True, False, "parallel", ({"pattern": "x", "path": "a"}, ["fs.read:{root}/a"])),
     "Bash": (True, True, "sequential", ({"command": "git log"}, ["process.exec:git log"])),
+    "Git": (True, True, "exclusive", ({"command": "commit -m x"}, ["process.exec:git commit -m x"])),
     "BashOutput": (True, False, "parallel", ({"bash_id": "bash_1"}, [])),
     "KillShell": (True, False, "parallel", ({"bash_id": "bash_1"}, [])),
     "WebFetch": (True, True, "parallel", ({"url": "https://a.org/"}, ["net.http:a.org:443"])),

@@ -350,7 +350,7 @@ def test_what_a_search_passes_over():
     assert permissions.is_hidden("/work/.env")
     assert permissions.is_hidden("/work/private/a")
     assert not permissions.is_hidden("/work/src/a.py")
-    assert len(MODES) == 5
+    assert len(MODES) == 6
 
 
 def test_a_name_alone_is_said_to_be_a_pattern():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
@@ -55,14 +56,14 @@ class _Sorter:
         return self.answer
 
 
-async def _answer(vendor: Vendor) -> Any:
+async def _answer(vendor: Vendor, **payload: str) -> Any:
     async with Kernel() as kernel:
 
         async def ask(agent: Any, prompt: str, pid: str, grant: Grant) -> Any:
             return await kernel.spawn(agent, pid=pid, grant=grant).send(prompt)
 
         world: Any = SimpleNamespace(ask_agent=ask, agents={"teller": Agent("teller", model=vendor.model)})
-        request: Any = SimpleNamespace(kind="agent.call", payload={"agent": "teller", "prompt": "A story"})
+        request: Any = SimpleNamespace(kind="agent.call", payload={"agent": "teller", "prompt": "A story", **payload})
         return await _PERFORMERS["agent.call"](world, request, Grant(), "k")
 
 
@@ -77,6 +78,27 @@ def test_a_cut_answer_is_an_error_of_the_step(vendor: Vendor, provider: FakeVend
     with pytest.raises(EffectError, match="cut off at its longest") as failed:
         run(_answer(vendor))
     assert failed.value.kind == "max_tokens"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        ('```json\n{"a": 1}\n```', {"a": 1}),
+        ("\n```\n[0.10]\n```\n", [Decimal("0.10")]),
+        ('Here: ```json\n{"a": 1}\n```', None),
+        ("```json\nyes```", None),
+    ],
+)
+def test_an_answer_may_be_json_in_a_code_block(vendor: Vendor, provider: FakeVendor, text: str, value: Any) -> None:
+    """With words around it, it is none."""
+    provider.say(Answer(text))
+    if value is not None:
+        assert run(_answer(vendor, format="json")) == value
+        return
+    with pytest.raises(EffectError, match="is no JSON") as failed:
+        run(_answer(vendor, format="json"))
+    assert failed.value.kind == "bad_response"
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -231,3 +231,46 @@ def test_a_report_says_that_few_inputs_succeeded():
     (warning,) = differential.weak_evidence(report)
     assert warning.startswith(f"only {report.counts.successes} of {len(report.counts)} inputs succeeded")
     assert "add test cases" in warning
+
+
+TAKE = """\
+node_id: take_v1
+type: function
+intent: take from the stock what is ordered
+inputs: {item: string, wanted: {type: integer, constraints: [positive]}}
+outputs:
+  success: {left: integer}
+  error: {error_code: "enum[out_of_stock, busy, effect_failed]", message: string}
+security: {capabilities_required: [database.read.stock, database.write.stock]}
+flow:
+  - step: take
+    operation: transaction
+    on_error: [{error_type: conflict, return_error: busy}]
+    steps:
+      - {step: look, operation: database_query, query: "SELECT quantity FROM stock WHERE item = {item}"}
+      - {step: enough, operation: validation, guards: ["look.length == 1", "query_result.quantity >= wanted"], on_failure: {return_error: out_of_stock}}
+      - {step: left, operation: arithmetic, expression: "query_result.quantity - wanted"}
+      - {step: keep, operation: database_update, table: stock, where: {item: "{item}"}, set: {quantity: "{left}"}}
+"""  # noqa: E501
+CALLER = """\
+node_id: caller_v1
+type: function
+intent: ask another node, which may be slow
+inputs: {price: {type: decimal, scale: 2, constraints: [positive, {max: 500}]}}
+outputs: {success: {total: {type: decimal, scale: 2}}, error: {error_code: "enum[later, failed]", message: string}}
+flow:
+  - step: ask
+    operation: call_node
+    node_id: tax_v1
+    inputs: {price: "{price}"}
+    on_error: [{error_type: timeout, return_error: later}, {error_type: any, return_error: failed}]
+  - {step: answer, operation: return, return_success: {total: "{ask.total}"}}
+"""
+
+
+@pytest.mark.parametrize("text", [TAKE, CALLER], ids=["conflict of a transaction", "time-out of a call"])
+def test_failures_that_only_a_rule_names_are_reached(text: str) -> None:
+    """Else the node could never be promoted, however much is compared."""
+    report = differential.test_node(load(text), 1_000, find={"tax_v1": load(TAX)}.get)
+    assert (report.unreached, report.divergences) == ((), 0)
+    assert not report.complete  # what the rules name does not follow from the inputs

@@ -283,6 +283,42 @@ flow:
 """
 
 
+def test_the_names_of_a_record_are_tried_where_it_is_looked_into() -> None:
+    """No random text is one of them."""
+    text = (
+        _DOUBLE.replace("number: integer", "country: string")
+        .replace(
+            "operation: arithmetic, expression: number * 2",
+            ('operation: arithmetic, expression: "coalesce(get({DE: 19, FRANCE: 20}, country), 0)"'),
+        )
+        .replace("flow: [", "contracts: {postconditions: ['success => doubled != 20']}\nflow: [")
+    )
+    (broken,) = differential.test_node(load(text), 600).violations
+    assert broken.input == {"country": "FRANCE"}
+
+
+_UP = "{step: up, operation: arithmetic, expression: number + 5, output: number}"
+
+
+@pytest.mark.parametrize(
+    ("step", "kind"),
+    [
+        ("operation: arithmetic, expression: 10 / (number - 5)", "division_by_zero"),
+        (f"operation: loop, condition: number < 60, max_iterations: 9, steps: [{_UP}]", "loop_limit"),
+    ],
+)
+def test_what_ends_a_node_by_mistake_breaks_its_contract(step: str, kind: str) -> None:
+    """As an overflow does, unless the node declares it among its errors."""
+    text = _DOUBLE.replace("number: integer", "number: {type: integer, constraints: [{min: 0}, {max: 100}]}")
+    text = text.replace("flow: [", f"flow: [{{step: go, {step}}}, ")
+    (broken,) = differential.test_node(load(text), 300).violations
+    assert broken.kind == kind
+    own = text.replace(
+        "{doubled: integer}", f'{{success: {{doubled: integer}}, error: {{error_code: "enum[{kind}]"}}}}'
+    )
+    assert differential.test_node(load(own), 300).violations == ()
+
+
 def test_a_contract_about_an_answer_of_a_declared_type_is_judged() -> None:
     assert differential.test_node(load(_ASK), 300).violations == ()
     (broken,) = differential.test_node(load(_ASK.replace(", {max: 5}", "")), 300).violations

@@ -88,8 +88,8 @@ def wrong_moves(program, inputs, execution, effects=None):
 
 def test_a_node_without_a_key_that_writes_is_not_idempotent():
     broken = result(WRITING.format(key=""))
-    assert "python: the second time keep (db.write) is performed again" in broken.problems
-    assert "direct: the second time keep (db.write) is performed again" in broken.problems
+    assert broken.problems.count("the second time keep (db.write) is performed again") == 1
+    assert not any(problem.startswith(("python: ", "direct: ")) for problem in broken.problems)
     assert broken.inputs == ({"name": ""},)
 
 
@@ -105,13 +105,13 @@ flow:
 testing: {property_tests: [{property: idempotency}]}
 """
     broken = result(HEAD + text)
-    assert "python: the second time root.at differs: timestamp_mismatch" in broken.problems
+    assert "the second time root.at differs: timestamp_mismatch" in broken.problems
 
 
 def test_another_request_under_the_same_key_is_found():
     text = WRITING.format(key=", idempotency_key: string")
     broken = result(text.replace('data: {name: "{name}"}', 'data: {name: "{current_timestamp()}"}'))
-    assert "direct: keep asks for something else under the key of an earlier request" in broken.problems
+    assert "keep asks for something else under the key of an earlier request" in broken.problems
 
 
 def test_the_payment_node_is_idempotent_by_its_key():
@@ -119,7 +119,7 @@ def test_the_payment_node_is_idempotent_by_its_key():
     text = PAYMENT.read_text(encoding="utf-8").replace("amount: 100000.00", "amount: 10.00")
     assert result(text).problems == ()
     broken = result(text.replace("idempotency_key", "request_key"))
-    assert "python: the second time root.error.code differs: error_mismatch" in broken.problems
+    assert "the second time root.error.code differs: error_mismatch" in broken.problems
 
 
 def test_declared_transitions_pass():
@@ -136,10 +136,7 @@ def test_an_undeclared_transition_is_found_and_shrunk():
 
 def test_a_broken_invariant_is_found_and_shrunk():
     broken = result(TOTAL)
-    assert broken.problems[:2] == (
-        "python: does not hold: success => fee >= 0",
-        "direct: does not hold: success => fee >= 0",
-    )
+    assert broken.problems == ("does not hold: success => fee >= 0",)
     assert broken.inputs == ({"amount": -1},)
 
 
@@ -165,14 +162,14 @@ testing: {property_tests: [{property: invariants}]}
 def test_an_invariant_of_the_contracts_is_found():
     """Inputs that break it from the start are refused, not a finding."""
     broken = result(INVARIANT)
-    assert "python: does not hold: balance >= 0" in broken.problems
+    assert "does not hold: balance >= 0" in broken.problems
     assert broken.inputs == ({"balance": 0, "amount": 1},)
     assert result(INVARIANT.replace("balance - amount", "balance * 2")).problems == ()
 
 
 def test_an_invariant_of_the_contracts_that_cannot_be_judged_is_no_pass():
     told = result(INVARIANT.replace('"balance >= 0"', '"total >= 0"'))
-    assert "direct: cannot be judged: total >= 0" in told.problems
+    assert "cannot be judged: total >= 0" in told.problems
 
 
 def test_paths_that_differ_fail_every_property():
@@ -282,7 +279,7 @@ testing:
   property_tests: [{property: limited, invariant: "success => length < 1000"}]
 """
     broken = result(HEAD + text)
-    assert "python: does not hold: success => length < 1000" in broken.problems
+    assert "does not hold: success => length < 1000" in broken.problems
     assert broken.inputs[0]["first"] == "Zurich"
     without = result(HEAD + text.replace("  test_cases: [{name", "  # [{name"))
     assert (without.problems, without.is_shown) == ((), False)

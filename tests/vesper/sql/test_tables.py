@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lyra.vesper.sql.tables import query_tables, table_problem
+from lyra.vesper.sql.tables import query_columns, query_tables, table_problem
 from lyra.vesper.sql.tokens import SqlRefused, sql_tokens
 from lyra.vesper.values.limits import SQL_NESTING_MAX
 from tests.cases import each
@@ -142,3 +142,21 @@ def test_tokens_keep_quoted_texts_whole() -> None:
     tokens = sql_tokens("SELECT 'a''b', \"c\"\"d\", :p0, 1.5e3 -- end")
     values = [(token.kind, token.value) for token in tokens if token.kind not in ("word", "operator")]
     assert values == [("text", "a'b"), ("name", 'c"d'), ("placeholder", ":p0"), ("number", "1.5e3")]
+
+
+@each(
+    [
+        ("SELECT a, s.B, c AS d, count(*) AS n FROM s", "a b d n"),
+        ('SELECT DISTINCT "A" FROM s UNION SELECT b FROM t', "a"),
+        ("SELECT 1 AS one", "one"),
+        ("SELECT * FROM s", None),
+        ("SELECT s.* FROM s", None),
+        ("SELECT a, count(*) FROM s", None),
+        ("SELECT a b FROM s", None),
+        ("WITH x AS (SELECT a FROM s) SELECT a FROM x", None),
+        ("SELECT a FROM (", None),
+    ]
+)
+def test_the_columns_that_a_query_gives(query: str, columns: str | None) -> None:
+    """None where a name is not written out."""
+    assert query_columns(query) == (None if columns is None else tuple(columns.split()))

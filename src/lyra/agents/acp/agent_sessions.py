@@ -258,7 +258,7 @@ class AgentEditorSession(EditorSession):
 
     async def _cost(self, _words: str) -> str:
         metrics = self._process.metrics
-        cost = "unknown" if metrics.cost_usd is None else f"${metrics.cost_usd:.4f}"
+        cost = "?" if metrics.cost_usd is None else f"${metrics.cost_usd:.4f}"
         return f"{metrics.input_tokens} tokens in, {metrics.output_tokens} out; cost {cost}"
 
     async def _compact(self, words: str) -> str:

@@ -26,6 +26,7 @@ _DECISIONS: Final[dict[str, tuple[str, schema.PermissionOptionKind]]] = {
     "never": ("Never", "reject_always"),
 }
 _DOUBT: Final = {"retry": "Do it again", "skip": "It was done, go on", "fail": "Stop here"}
+_WIDER: Final = "always: "  # before the rule that the answer becomes
 _LATER: Final = "later"
 _FREE: Final = {"yes": "Yes", "no": "No", _LATER: "I answer in my next prompt"}
 _TEXTS: Final = {  # what the agent is told for an option that is no answer by itself
@@ -87,8 +88,7 @@ class EditorQuestions:
     async def _ask_choice(self, call: schema.ToolCallUpdate, names: dict[str, str], *, may_be_withdrawn: bool) -> str:
         """Return the word that the user chose; empty where the question was cancelled or withdrawn."""
         options = [
-            schema.PermissionOption(option_id=word, name=name, kind=_DECISIONS.get(word, ("", "allow_once"))[1])
-            for word, name in names.items()
+            schema.PermissionOption(option_id=word, name=name, kind=_kind_of(word)) for word, name in names.items()
         ]
         try:
             async with asyncio.TaskGroup() as group:
@@ -111,8 +111,14 @@ class EditorQuestions:
         with contextlib.suppress(LyraError):  # the turn was cancelled meanwhile
             if line["kind"] == "clarification":
                 await self._session.answer(line["id"], "", text=_TEXTS.get(chosen, chosen))
+            elif chosen.startswith(_WIDER):
+                await self._session.answer(line["id"], "always", text=chosen.removeprefix(_WIDER))
             else:
                 await self._session.answer(line["id"], chosen or ("fail" if line["kind"] == "in_doubt" else "deny"))
+
+
+def _kind_of(word: str) -> schema.PermissionOptionKind:
+    return "allow_always" if word.startswith(_WIDER) else _DECISIONS.get(word, ("", "allow_once"))[1]
 
 
 def _names_of(line: QuestionLine) -> dict[str, str]:
@@ -131,7 +137,9 @@ def _permission_names(line: QuestionLine) -> dict[str, str]:
     match = _RULE.search(str(line["message"])) if "always" not in line else None
     rule = match["rule"] if match is not None else line.get("always")
     if rule:
-        return {**names, "always": f"Always allow {render_text(rule)}"}
+        wider = {f"{_WIDER}{text}": f"Always allow {render_text(text)}" for text in line.get("rules", ())[1:]}
+        noes = {word: names[word] for word in ("deny", "never")}
+        return {"allow": names["allow"], "always": f"Always allow {render_text(rule)}", **wider, **noes}
     return {word: name for word, name in names.items() if word in ("allow", "deny")}
 
 

@@ -28,6 +28,7 @@ _KINDS: Final[dict[str, schema.ToolKind]] = {
     "MultiEdit": "edit",
     "NotebookEdit": "edit",
     "Bash": "execute",
+    "Git": "execute",
     "BashOutput": "execute",
     "KillShell": "execute",
     "WebFetch": "fetch",

@@ -23,7 +23,7 @@ from lyra.core.message import Message
 from lyra.errors import AgentFailed, ConfigError
 from lyra.tools.pydantic_types import in_short, is_model, read_foreign, schema_of, with_constraints
 
-_FENCE: Final = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
+FENCED_JSON: Final = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
 
 
 class AnswerType:
@@ -113,7 +113,7 @@ class AnswerType:
             raise AgentFailed(str(misfit), status="output_invalid") from None
 
     def read(self, text: str) -> Any:
-        fenced = None if self._read is _words else _FENCE.search(text)  # plain words may hold their own fence
+        fenced = None if self._read is _words else FENCED_JSON.search(text)  # plain words may hold their own fence
         data = (fenced[1] if fenced else text).strip().encode()
         try:
             if self.wrapped:

@@ -77,7 +77,7 @@ class Headless:
         self.options = options
         self.config = config if config is not None else Config.load(options.folder, trust=options.trust)
         self._logs = AuditLogs(options, self.config)
-        self.setup: HeadlessSetup = setup_of(options, logs=self._logs.paths, config=self.config)
+        self.setup: HeadlessSetup = setup_of(options, self.config, logs=self._logs.paths)
         # The agent has this name too: sessions of earlier runs in the same store have other names, and are not resumed.
         self.session_id = options.session or f"session-{Entropy().text(12)}"
         self.agent = agent_of(self.session_id, options, self.config, self.setup)

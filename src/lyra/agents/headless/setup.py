@@ -22,6 +22,8 @@ from lyra.agents.headless.options import HeadlessOptions, default_prompt
 from lyra.agents.helpers.task import task_tool
 from lyra.agents.session.models import check_model_name, collect_keys
 from lyra.config import KEYS, Config
+from lyra.config.asks import folder_asks
+from lyra.config.trust import FolderTrust, trust_for
 from lyra.core.checking.check import check_integer, did_you_mean
 from lyra.core.policies.retry import Backoff, PatientRetry
 from lyra.core.providers import EFFORT_TOKENS, can_think, default_model
@@ -30,9 +32,10 @@ from lyra.core.tool import Tool
 from lyra.errors import ConfigError
 from lyra.kernel.kernel import Kernel
 from lyra.sandbox.protection.protected_names import NAMES
+from lyra.sandbox.protection.protected_places import is_own
 from lyra.tools.builtin import Workspace, builtin_tools
 from lyra.tools.permissions.answers import Answers
-from lyra.tools.permissions.decision import Permissions
+from lyra.tools.permissions.decision import Permissions, may_hold_secrets
 from lyra.tools.permissions.rules import Rule
 from lyra.tools.permissions.settings import Layer, load_layers, permissions_of
 from lyra.tools.source import ToolSource
@@ -71,13 +74,15 @@ class HeadlessSetup(NamedTuple):
 
 def setup_of(
     options: HeadlessOptions,
+    config: Config | None = None,
     *,
     logs: Sequence[str] = (),
     sandbox: Sandbox | None = None,
-    config: Config | None = None,
 ) -> HeadlessSetup:
     """Return the setup that the options ask for; ConfigError where one cannot be used. The agent cannot write to
-    `logs`. Its commands run in `sandbox`; one is made where none is given. `config` says how the web is searched."""
+    `logs`. Its commands run in `sandbox`; one is made where none is given. They may read the developer's tools, and
+    what the configuration names; it says how the web is searched, too."""
+    from lyra.sandbox.developer_tools import find_developer_tools
     from lyra.tools.yaml.places import sources_here
 
     folder = _folder(options.folder, "the folder")
@@ -88,13 +93,29 @@ def setup_of(
     own += _search_tools(options, config)
     added = (*own, *options.tools, *sources_here(workspace, trusted=options.trust))
     more = (tool if isinstance(tool, Tool) else _SearchableSource(tool) for tool in added)
-    commands = Grant([*_folder_rights((folder, *also)), Capability("process.exec"), *_hosts(permissions, whole=True)])
-    built_in = builtin_tools(workspace, permissions=permissions, commands=commands, sandbox=sandbox)
+    readable = [] if config is None else _list_open(config.sandbox.readable)
+    writable = [] if config is None else _list_open(config.sandbox.writable)
+    folders = _folder_rights((folder, *also, *writable))
+    commands = Grant([*folders, Capability("process.exec"), *_hosts(permissions, whole=True)])
+    built_in = builtin_tools(
+        workspace,
+        programs=[*find_developer_tools(), *readable],
+        permissions=permissions,
+        commands=commands,
+        sandbox=sandbox,
+    )
     tools: tuple[Tool | ToolSource, ...] = (*built_in, *more)
     if options.wrap is not None:
         tools = tuple(options.wrap(tools))
-    memory = Memory.of(Memory(tools=True) if options.memory is None else options.memory, agent=_scope(folder))
-    return HeadlessSetup(folder, also, tools, permissions, memory, options.rights)
+    memory = Memory.of(Memory(tools=True) if options.memory is None else options.memory, agent=scope_of(folder))
+    rights = (*options.rights, *_folder_rights(writable))
+    return HeadlessSetup(folder, also, tools, permissions, memory, rights)
+
+
+def _list_open(folders: Iterable[str]) -> list[str]:
+    """Return the folders that exist, but those that hold keys or are Lyra's own."""
+    real = [os.path.realpath(folder) for folder in folders if os.path.exists(folder)]
+    return [path for path in real if not may_hold_secrets(path) and not is_own(path, hidden=True)]
 
 
 def _search_tools(options: HeadlessOptions, config: Config | None) -> list[Tool]:
@@ -165,7 +186,7 @@ def _folder(path: str, what: str) -> str:
     return whole
 
 
-def _scope(folder: str) -> str:
+def scope_of(folder: str) -> str:
     """Return the scope of the memory for runs in a folder."""
     return f"{os.path.basename(folder)[:_NAME_CHARS]}-{blake2b(os.fsencode(folder), digest_size=6).hexdigest()}"
 
@@ -192,7 +213,15 @@ def _permissions(options: HeadlessOptions, folder: str, also: Sequence[str], log
         extra_folders=tuple(also),
         answers=saved.rules(),
         keep=saved.add,
+        own_text=_is_own_project(folder, options.trust),
+        reads_outside=options.attended,
     )
+
+
+def _is_own_project(folder: str, given: FolderTrust | bool | None) -> bool:
+    """Return whether a folder is the user's own project: its files ask for nothing that the user has not trusted."""
+    trust = trust_for(folder, given)
+    return all(file.state(trust) == "trusted" for file in folder_asks(folder))
 
 
 # ---------------------------------------------------------------------- the grant

@@ -256,6 +256,7 @@ class QuestionLine(TypedDict):
     rule: NotRequired[str | None]  # that it is asked by
     reason: NotRequired[str]
     always: NotRequired[str | None]
+    rules: NotRequired[list[str]]  # that an "always" may become, the exact one first
     diff: NotRequired[str]
     task: NotRequired[str]
     background: NotRequired[bool]

@@ -142,6 +142,7 @@ class AgentSession:
         "execution",
         "hooks",
         "judged",
+        "judged_own",
         "ledger",
         "limits",
         "marks",
@@ -211,6 +212,7 @@ class AgentSession:
         self.subagent_type = ""  # what hooks call it, where it works for another agent
         self.wary = False  # its caller is wary, so what this one reads has to taint
         self.judged = False  # tainted when the model made the calls that are under way
+        self.judged_own = False  # then only with text of the user's own project
 
     @property
     def tainted(self) -> bool:
@@ -252,9 +254,15 @@ class AgentSession:
         first."""
         self.limits += ((self.permissions or self.default_permissions).limit(rules),)
 
-    def taint(self, by: str) -> None:
+    @property
+    def has_outside_text(self) -> bool:
+        """Whether some of what it has read is not of the user's own project."""
+        return self.marks is not None and self.marks.is_from_outside(self.pid)
+
+    def taint(self, by: str, *, own: bool = False) -> None:
+        """Mark its process; `own`: by text of the user's own project."""
         if self.marks is not None:
-            self.marks.mark(self.pid, by)
+            self.marks.mark(self.pid, by, own=own)
 
     def begin(self, now: float, *, replayed: bool, request_id: str = "") -> None:
         """Begin a run with the next message."""

@@ -299,14 +299,16 @@ class AgentRuntime:
 
 
 # ---------------------------------------------------------------- notices
-# Notices: short messages for an agent's model that no caller sent, such as the end of work in the background.
+# Notices: short messages for an agent's model beside those of its callers, such as the end of work in the background,
+# or what its user says while it works.
 
 
 class Notice(NamedTuple):
-    """`key` names it: a source that is told of a key has that notice no more."""
+    """`key` names it: a source that is told of a key has that notice no more. `by_user`: these are the user's words."""
 
     key: str
     text: str
+    by_user: bool = False
 
 
 class NoticeSource(Protocol):

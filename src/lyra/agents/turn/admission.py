@@ -22,6 +22,7 @@ import msgspec
 
 from lyra.agents.session.replies import show_question
 from lyra.agents.turn.approval import (
+    OWN_TEXT,
     UNANSWERED,
     about_call,
     answer_to_row,
@@ -33,13 +34,15 @@ from lyra.agents.turn.approval import (
 )
 from lyra.core import codec
 from lyra.core.rights.capability import VERBS, Capability, Grant
+from lyra.core.secrets.visible import visible
 from lyra.core.tool import Tool, ToolCall
 from lyra.errors import ApprovalRefused, CapabilityDenied, DeadlineExceeded, Denied, LyraError
 from lyra.kernel.process.replay import next_key, upcoming
 from lyra.kernel.programs.journaled_call import once, read
-from lyra.tools.permissions.decision import PermissionDecision, Permissions
+from lyra.sandbox.protection.protected_places import is_own
+from lyra.tools.permissions.decision import IN_SANDBOX, PermissionDecision, Permissions
 from lyra.tools.permissions.rules import Rule
-from lyra.tools.permissions.subjects import Subject, facts_of, subject_of
+from lyra.tools.permissions.subjects import Subject, facts_of, names_packages, subject_of
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.hooks import HookOutcome
@@ -73,6 +76,9 @@ class Admitted(NamedTuple):
     hides: Callable[[str], bool] | None
     rights: Grant
     is_edited: bool = False  # a person has changed the arguments
+    is_own_text: bool = False  # what comes out is of the user's own project
+    unheld: bool = False  # a person has allowed the command, knowing that no sandbox holds it
+    opened: str | None = None  # the path, where it lies outside the tool's folders
 
 
 async def admit(turn: Turn, tool: Tool, call: ToolCall, hook: HookOutcome | None = None) -> Admitted:
@@ -103,7 +109,10 @@ async def admit(turn: Turn, tool: Tool, call: ToolCall, hook: HookOutcome | None
     if row["decision"] == "deny":
         raise _denial(tool, call, row)
     path = case.subject.value if case.subject.kind == "path" else None
-    return Admitted(call, path, case.hides if case.subject.kind == "path" else None, case.narrow_grant(row), is_edited)
+    hides_of_case = case.hides if case.subject.kind == "path" else None
+    own, unheld = bool(row.get(OWN_TEXT)), row["source"] == "answer" and case.subject.held is False
+    opened = path if case.asks_outside else None
+    return Admitted(call, path, hides_of_case, case.narrow_grant(row), is_edited, own, unheld, opened)
 
 
 async def _apply_edit(turn: Turn, case: Case, row: dict[str, Any]) -> tuple[Case, dict[str, Any]]:
@@ -189,7 +198,10 @@ class Case:
         """Return the decision as its row: plain data, known keys masked."""
         tainted = self.session.judged
         try:
-            decision = self._decision(tainted)
+            subject = self._read_subject()
+            # Own text tells a command nothing that matters where the command can send nothing out.
+            tainted = tainted and not (self.session.judged_own and subject.act == "run" and subject.confined)
+            decision = self._decision(subject, tainted)
         except Exception as error:  # noqa: BLE001 - a tool's `needs_of` may raise anything; there has to be a row
             message = error.message if isinstance(error, LyraError) else f"{type(error).__name__}: {error}"
             decision = PermissionDecision("deny", None, f"it cannot be judged: {message}", "error")
@@ -197,6 +209,8 @@ class Case:
         if decision.decision == "ask" and len(shown) > _SHOWN_CHARS_MAX:
             reason = f"{decision.reason}, and it is too long to be shown to a person"
             decision = decision._replace(decision="deny", reason=reason)
+        if decision.decision == "ask" and self._subject is not None and self._subject.reaches:
+            decision = decision._replace(reason=f"{decision.reason}; it reaches {visible(self._subject.reaches)[:300]}")
         return {
             "decision": decision.decision,
             "rule": decision.rule,
@@ -205,15 +219,30 @@ class Case:
             "subject": shown[: _SHOWN_CHARS_MAX + 1],
             "tainted": tainted,
             **({"linked": True} if self._linked else {}),
+            **({OWN_TEXT: True} if self._gives_own_text() else {}),
             **({UNANSWERED: True} if self._unanswered and decision.decision == "deny" else {}),
         }
 
-    def _decision(self, tainted: bool) -> PermissionDecision:
-        permissions = self.permissions
-        given = _find_path(self.tool, self.call.arguments, permissions)
+    def _read_subject(self) -> Subject:
+        given = _find_path(self.tool, self.call.arguments, self.permissions)
         real = os.path.realpath(given) if given is not None else None
         self._linked = real is not None and real != os.path.normpath(given or "")
         subject = self._subject = self._about(real)
+        return subject
+
+    def _gives_own_text(self) -> bool:
+        """Return whether what comes out is text of the user's own project: of its files, but not of packages in it, or
+        of a command that reaches no network."""
+        subject = self._subject
+        if subject is None or not self.tool.builtin or not self.permissions.own_text or subject.act == "fetch":
+            return False
+        if subject.kind == "path":
+            return subject.inside and not names_packages(subject.value or "")
+        if subject.act == "run":
+            return subject.confined and not names_packages(subject.value or "")
+        return subject.act == "talk"
+
+    def _decision(self, subject: Subject, tainted: bool) -> PermissionDecision:
         if self.hook is not None and self.hook.decision == "deny":
             return PermissionDecision("deny", None, self.hook.reason or "a hook denies it", _HOOK)
         decision = self._by_rules(subject, tainted)
@@ -221,6 +250,8 @@ class Case:
             decision = decision._replace(
                 decision="deny", reason=f"{decision.reason}, and {_QUESTION} is denied", source=_GRANT
             )
+        if decision.decision == "allow" and self.asks_outside and not self._is_named(subject, tainted):
+            decision = PermissionDecision("ask", None, f"{subject.value} is outside the workspace", _GRANT)
         if decision.decision == "ask" or (self._linked and decision.decision == "allow"):
             # A call that the Grant refuses in any case is denied without a question. A link is refused here too, where
             # the message does not repeat the path that it leads to.
@@ -271,6 +302,11 @@ class Case:
         )
         if subject.act == "read" and not subject.inside and self._is_own():
             return subject._replace(inside=True)
+        if subject.act == "run" and tool.holds is not None and subject.value is not None:
+            held = tool.holds(self.grant, subject.value)
+            confined = held.works is not False and not held.network and subject.doubt is None
+            reads = held.reads and subject.doubt is None
+            return subject._replace(held=held.works, confined=confined, reads=reads, reaches=held.reaches)
         if subject.act != "other":
             return subject
         return subject._replace(act="talk" if tool.harmless else "other", confined=tool.confined)
@@ -281,8 +317,23 @@ class Case:
         needs_of = self.tool.needs_of
         return needs_of is not None and bool(self.tool.folders) and not list(needs_of(self.call.arguments))
 
+    def _is_named(self, subject: Subject, tainted: bool) -> bool:
+        """Return whether an allow names the path, and not only the tool; after text from outside this very path."""
+        allows = (*self.permissions.rules_of("allow", subject.tool), *self.permissions.answers)
+        named = [rule for rule in allows if rule.effect == "allow" and rule.paths and rule.matches(subject)]
+        return any(rule.exact or not tainted for rule in named)
+
+    @property
+    def asks_outside(self) -> bool:
+        """Whether it reads one file outside the tool's folders, about which a person is asked."""
+        tool, path, permissions = self.tool, self.subject.value, self.permissions
+        is_read = tool.builtin and tool.name == "Read" and path is not None and not _within(path, tool.folders)
+        return is_read and permissions.reads_outside and not self._is_own() and not is_own(path or "", hidden=True)
+
     def _check_grant(self) -> PermissionDecision | None:
         tool, path = self.tool, self.subject.value
+        if self.asks_outside:
+            return None
         if self.subject.kind == "path" and path is not None and not _within(path, tool.folders):
             return PermissionDecision("deny", None, f"{path} is outside the workspace", _GRANT)
         try:
@@ -298,12 +349,15 @@ class Case:
         return hidden or not self.grant.allows(Capability("fs.read", path))
 
     def narrow_grant(self, row: dict[str, Any]) -> Grant:
-        """Return the rights of the call: those of its process, without the paths that rules deny. A command that a rule
+        """Return the rights of the call: those of its process, without the paths that rules deny. A command that is
+        allowed because a sandbox holds it reaches no host. A command that a rule
         for exactly its line allows after untrusted text reaches only hosts that are named in full: the rest of a name
         that a pattern covers could carry data."""
         grant = self.grant
         for permissions in (self.permissions, *self.session.enclosing):
             grant = permissions.narrow(grant)
+        if row["source"] == IN_SANDBOX:
+            return grant.narrow(Grant(_ALL_BUT_HTTP))
         if row["tainted"] and self.subject.act == "run" and _is_by_rule_for_line(row):
             grant = _without_host_patterns(grant)
         return grant

@@ -90,6 +90,7 @@ def about_call(case: Case, row: dict[str, Any]) -> dict[str, Any]:
         "rule": row["rule"],
         "reason": row["reason"],
         "always": None if always is None else visible(case.runtime.clean(always)),
+        "rules": [visible(case.runtime.clean(rule)) for rule in case.permissions.rules_for(case.subject)],
     }
 
 
@@ -107,9 +108,10 @@ def answer_to_row(
     word = _word(answer)
     if word in ("always", "never"):
         try:
-            rule = case.permissions.answer(case.subject, word)
+            wider = _find_chosen_rule(case, answer.text) if word == "always" else ""
+            rule = case.permissions.answer(case.subject, word, wider=wider)
             for outer in case.session.outer:  # otherwise the caller's rule would ask again
-                outer.answer(case.subject, word)
+                outer.answer(case.subject, word, wider=wider)
         except ConfigError:  # no rule can express it: the answer holds for this call
             rule = None
         if rule is not None:
@@ -124,6 +126,12 @@ def answer_to_row(
         "source": "answer",
         **({"arguments": edited} if isinstance(edited, dict) else {}),
     }
+
+
+def _find_chosen_rule(case: Case, text: str) -> str:
+    """Return the rule that a person has chosen by its text; empty where it is none of those that were offered."""
+    rules = case.permissions.rules_for(case.subject)
+    return next((rule for rule in rules if visible(case.runtime.clean(rule)) == text.strip()), "")
 
 
 def _word(answer: Answer) -> str:
@@ -148,7 +156,8 @@ def _keep(permissions: Permissions, rule: Rule) -> None:
 # Events about decisions on calls: `tool.decided` for each decision, `tool.refused` for a call that was not made.
 
 UNANSWERED: Final = "unanswered"  # in a row: denied because no person can be asked, so hooks may answer
-_OWN_KEYS: Final = ("linked", "arguments", UNANSWERED)  # of a row, which only `admission` reads
+OWN_TEXT: Final = "own"  # in a row: what comes out is text of the user's own project
+_OWN_KEYS: Final = ("linked", "arguments", UNANSWERED, OWN_TEXT)  # of a row, which only `admission` reads
 _EVENT_CHARS_MAX: Final = 10_000
 
 

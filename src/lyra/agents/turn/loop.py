@@ -527,19 +527,17 @@ def _check_usable(turn: Turn, completion: Completion) -> None:
 def _take_results(turn: Turn, repeats: RepeatGuard, completion: Completion, results: Message) -> None:
     """Add the results to the conversation, with a notice where the model goes round in circles; raises where it was
     told and goes on."""
-    pairs = list(zip(completion.message.tool_calls, results.tool_results, strict=True))
-    pairs = [(call, result) for call, result in pairs if not _polls(turn, call.name)]
+    pairs = []
+    for call, result in zip(completion.message.tool_calls, results.tool_results, strict=True):
+        tool = turn.session.tools.get(call.name)
+        if tool is None or not tool.polling:
+            pairs.append((call, result))
     status, notice = repeats.check(
         [call for call, _ in pairs], [result for _, result in pairs], completion.message.text
     )
     turn.session.messages.append(add_to_result(results, notice) if notice else results)
     if status:
         raise _make_failure(status, turn.agent, tool=pairs[0][0].name)
-
-
-def _polls(turn: Turn, name: str) -> bool:
-    tool = turn.session.tools.get(name)
-    return tool is not None and tool.polling
 
 
 def _is_continued(turn: Turn, completion: Completion) -> bool:

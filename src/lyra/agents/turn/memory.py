@@ -75,7 +75,7 @@ class _MemoryScope:
 
 async def _add(scope: _MemoryScope, text: str, kind: str) -> int:
     clean = runtime_of(scope.kernel).clean(text)
-    tainted = scope.kernel.taint.is_tainted(scope.process)
+    tainted = scope.kernel.taint.is_from_outside(scope.process)
     added: int = scope.home.add(scope.name, clean, kind=kind, pid=scope.pid, tainted=tainted).id
     return added
 

@@ -38,8 +38,10 @@ from lyra.core.tool import (
     error_code,
     hides,
     job_log,
+    opened,
     progress,
     rights,
+    unheld,
 )
 from lyra.core.trace_context import OpenSpan, TraceSpan
 from lyra.errors import BudgetExceeded, CapabilityDenied, Denied, Divergence, LyraError, StoreError, ToolError
@@ -91,6 +93,7 @@ async def run_tools(turn: Turn, calls: tuple[ToolCall, ...]) -> Message:
     session, process = turn.session, turn.process
     session.metrics.tool_calls += len(calls)
     session.judged = session.tainted  # whether the model had read text from outside when it made these calls
+    session.judged_own = session.judged and not session.has_outside_text
     session.sink = turn.sink
     if len(calls) == 1:
         return Message("tool", tool_results=(await _run(turn, calls[0]),))
@@ -232,6 +235,7 @@ async def _result(
     runtime, session, process = turn.runtime, turn.session, turn.process
     replaying, taints = turn.ctx.replaying, _taints(session, tool)
     is_changed = hook is not None and call.arguments != asked.arguments
+    is_own_text = False
     deciding = call.masked  # while a call is decided on, error messages are Lyra's own words
     try:
         if call.masked:
@@ -247,7 +251,13 @@ async def _result(
 
             allowed = await admit(turn, tool, call, hook)
             deciding, call, is_changed = False, allowed.call, is_changed or allowed.is_edited
-            with Held(admitted, allowed.path), Held(hides, allowed.hides):
+            is_own_text = allowed.is_own_text
+            with (
+                Held(admitted, allowed.path),
+                Held(hides, allowed.hides),
+                Held(opened, allowed.opened),
+                Held(unheld, allowed.unheld),
+            ):
                 output = await _output(turn, tool, call, allowed.rights)
         if is_changed:
             output = _with_changes(call, output)
@@ -263,9 +273,20 @@ async def _result(
             from lyra.agents.turn.approval import publish_refusal
 
             publish_refusal(runtime, process, call, error)
-    if taints or session.tools.shows_foreign(tool, result.output):
+    if session.tools.shows_foreign(tool, result.output):
         session.taint(tool.name)
+    elif taints:
+        session.taint(tool.name, own=is_own_text and not _lists_packages(call, result))
     return result, call
+
+
+def _lists_packages(call: ToolCall, result: ToolResult) -> bool:
+    """Return whether a search has found something in installed packages."""
+    if call.name not in ("Grep", "Glob") or not isinstance(result.output, str):
+        return False
+    from lyra.tools.permissions.subjects import names_packages
+
+    return names_packages(result.output)
 
 
 def _missing_arguments(tool: Tool, call: ToolCall) -> str:

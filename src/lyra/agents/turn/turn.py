@@ -123,15 +123,20 @@ def add_notices(turn: Turn) -> None:
             return
     elif source is None or not source.waiting():
         return
-    taken = read(process, NOTICES, lambda: [[*notice] for notice in source.waiting()] if source is not None else [])
+    waiting = source.waiting if source is not None else list
+    taken = read(process, NOTICES, lambda: [[*notice[: 2 + notice.by_user]] for notice in waiting()])
     if source is not None:
-        source.on_taken([key for key, _ in taken])
+        source.on_taken([notice[0] for notice in taken])
     turn.session.messages.append(notice_message(taken))
 
 
-def notice_message(taken: list[list[str]]) -> Message:
-    """Return the message that the row of these notices represents."""
-    return Message("user", "\n".join(["(Notice by the program, not by the user.)", *(text for _, text in taken)]))
+def notice_message(taken: list[list[Any]]) -> Message:
+    """Return the message that the row of these notices represents; rows of earlier versions have no third part."""
+    words = [text for _, text, *by_user in taken if by_user == [True]]
+    notices = [text for _, text, *by_user in taken if by_user != [True]]
+    parts = ["(Notice by the program, not by the user.)", *notices] if notices else []
+    parts += ["(The user sent this while you were working.)", *words] if words else []
+    return Message("user", "\n".join(parts))
 
 
 # ---------------------------------------------------------------- repeat guard

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from lyra.mcp import ServerSettings
 
 
-_MODES: Final = ("default", "accept-edits", "plan", "bypass", "deny-unasked")
 _EFFORTS: Final = ("low", "medium", "high")
+_MODES: Final = ("default", "accept-edits", "sandboxed", "plan", "bypass", "deny-unasked")
 _LEVELS: Final = ("none", "basic", "detailed")
 _FORMATS: Final = ("text", "json", "stream-json")
 _PIPE_WAIT_S: Final = 2.0  # for the first byte of what is piped in beside a task
@@ -138,7 +138,7 @@ def check_resume(resume: str | None, *, continues: bool, store: str = "memory") 
     if resume is not None and continues:
         raise click.UsageError("--continue is the newest session and --resume another one: use one of them")
     if resume == "":
-        raise click.UsageError("--resume takes the id of a session; see sage sessions list")
+        raise click.UsageError("--resume takes the id of a session here; see sage sessions list")
     if (resume is not None or continues) and store != "memory":
         raise click.UsageError("--store names a store of one run; a session has a store of its own")
     return "" if continues else resume
@@ -226,7 +226,7 @@ class LinePrinter:
             await self._stdout.drain()
 
     def _is_wanted(self, line: AnyLine) -> bool:
-        if line["type"] == "notice":  # words of a hook for the user: no part of the output, which programs read
+        if line["type"] == "notice" and line.get("source") != "user":  # for the user, not for programs that read stdout
             if line["level"] != "status":
                 note(f"warning: {line['text']}" if line["level"] == "warning" else line["text"])
             return False

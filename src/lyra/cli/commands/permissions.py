@@ -24,7 +24,7 @@ from lyra.tools.permissions.answers import Answers
 from lyra.tools.permissions.decision import MODES, PermissionDecision
 from lyra.tools.permissions.rules import Effect, read_rules
 from lyra.tools.permissions.settings import Layer, describe_passed_over, load_layers, permissions_of
-from lyra.tools.permissions.subjects import TOOLS, Subject, facts_of, subject_of
+from lyra.tools.permissions.subjects import GIT, TOOLS, Subject, facts_of, subject_of
 
 
 @click.group(cls=CommandGroup)
@@ -71,7 +71,7 @@ def explain(
         note(sentence)
     path = os.path.realpath(os.path.expanduser(value)) if facts.kind == "path" and value else None
     arguments = {facts.argument or "text": value} if value is not None else {}
-    subject = subject_of(tool, arguments, workspace=workspace, home=home, path=path)
+    subject = _in_sandbox(subject_of(tool, arguments, workspace=workspace, home=home, path=path))
     decision = rules.decide(subject, tainted=untrusted, attended=not headless)
     if as_json:
         document({"decision": decision.decision, "rule": decision.rule, "reason": decision.reason})
@@ -81,6 +81,16 @@ def explain(
             _beyond_rules(subject)
     if with_exit_code and decision.decision == "deny":
         ctx.exit(3)
+
+
+def _in_sandbox(subject: Subject) -> Subject:
+    """Return the subject of a command as an agent has it, whose sandbox holds the command."""
+    if subject.line is None or subject.tool == GIT:
+        return subject
+    from lyra.sandbox.sandbox import may_work
+
+    held = may_work()
+    return subject._replace(held=held, reads=held and subject.line.reads_only)
 
 
 @permissions.command("test")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lyra.tools.yaml import DynamicTools
 
 
-_MODES: Final = ("default", "accept-edits", "plan", "bypass", "deny-unasked")
+_MODES: Final = ("default", "accept-edits", "sandboxed", "plan", "bypass", "deny-unasked")
 _EXITS: Final = {"invalid_arguments": 2, "not_found": 2, "permission_denied": 3, "timeout": 4}
 _SHOWN_CHARS: Final = 80
 

@@ -92,11 +92,11 @@ def add(ctx: click.Context, *, folder: str, yes: bool) -> None:
             "a file that cannot be shown cannot be trusted by an answer; --trust-folder trusts all of them for one run"
         )
     able = [file for file in files if not file.problem]
-    trusted = bool(able) and (yes or _ask_agreement())
-    if trusted or (able and sys.stdin.isatty()):
+    trusted = True if yes else _ask_agreement() if able else None
+    if able and trusted is not None:
         keep_answer(able, kept, trusted=trusted)
-    click.echo("trusted" if trusted else "not trusted")
-    ctx.exit(0 if trusted else _DENIED)
+    click.echo("trusted" if able and trusted else "not trusted")
+    ctx.exit(0 if able and trusted else _DENIED)
 
 
 @trust.command()
@@ -120,10 +120,10 @@ def _check(folder: str) -> None:
         raise ConfigError(f"{folder} is no folder", key="FOLDER")
 
 
-def _ask_agreement() -> bool:
+def _ask_agreement() -> bool | None:
     if not sys.stdin.isatty():
         note("stdin is not a terminal, so there is no one to ask; --yes agrees")
-        return False
+        return None
     return ask_person(err=False)
 
 
@@ -188,13 +188,14 @@ def ask_for_trust(
     unanswered = [file for file in files if file.state(trust) != "refused" and not file.problem]
     if unanswered and asks and _is_attended():
         show_asks(unanswered, trust, err=True)
-        if not ask_person(err=True):
-            # A no is for all files of the folders, also for those that were trusted before one of them changed.
-            asking = asking_files(*folders, rules=rules)
-            keep_answer((file for file in asking if not file.problem), trust, trusted=False)
-            note("its files can only tighten; `lyra trust add` changes the answer")
+        answer = ask_person(err=True)
+        if answer is None:
+            note("nothing is decided: the question comes again at the next start")
             return
-        keep_answer(unanswered, trust, trusted=True)
+        keep_answer(unanswered, trust, trusted=answer)  # other files keep the answers that they have
+        if not answer:
+            note("these files can only tighten; `lyra trust add` changes the answer")
+            return
         files = [file for file in files if file.state(trust) != "trusted"]
     if files:
         note(render_passed_over(files))
@@ -302,9 +303,16 @@ def _is_attended() -> bool:
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
-def ask_person(*, err: bool) -> bool:
-    """Return the person's answer. What was typed or pasted before the question was shown is no answer to it."""
+def ask_person(*, err: bool) -> bool | None:
+    """Return the person's answer; None where they decide nothing. What was typed or pasted before the question was
+    shown is no answer to it."""
     import termios
 
     termios.tcflush(sys.stdin, termios.TCIFLUSH)
-    return click.confirm("Trust these files? Without it they can only tighten.", default=False, err=err)
+    click.echo("  y      trust these files with the content that they have now", err=err)
+    click.echo("  n      refuse these files: they can only tighten; you are asked again when they change", err=err)
+    click.echo("  enter  decide nothing: they can only tighten for now", err=err)
+    while True:
+        typed = click.prompt("Trust these files?", default="", show_default=False, err=err).strip().lower()
+        if typed in ("y", "yes", "n", "no", ""):
+            return typed[0] == "y" if typed else None

@@ -29,6 +29,11 @@ COMMANDS: Final[dict[str, Lazy]] = {
         "Check what Sage and Lyra need on this machine, and how to get what is missing.",
         "sage_doctor",
     ),
+    "import": Lazy(
+        "lyra.cli.sage.imports",
+        "Take over rules, commands, hooks and more from Claude Code, Codex and Cursor.",
+        "import_",
+    ),
     "plugins": Lazy("lyra.cli.sage.plugins", "Install, enable and remove plugins of Sage."),
     "sessions": Lazy("lyra.cli.sage.sessions", "List, show, export and remove sessions."),
     START: Lazy("lyra.cli.sage.start", "Start or go on with a session; the word may be left out."),

@@ -33,6 +33,7 @@ def sessions() -> None:
 @json_option
 def list_(here: bool, search: str | None, limit: int, as_json: bool) -> None:
     """List sessions, the newest first."""
+    from lyra.sage.commands.result import dollars
     from lyra.sage.session.index import SessionIndex
 
     folder = os.path.realpath(os.curdir) if here else None
@@ -45,7 +46,7 @@ def list_(here: bool, search: str | None, limit: int, as_json: bool) -> None:
         note("no sessions" + (" match" if search else " yet; start one: sage"))
         return
     for record in records:
-        cost = "" if not record.cost_usd else f"  ${record.cost_usd:.2f}"
+        cost = f"  {dollars(record.cost_usd)}" if record.cost_usd != 0 else ""
         turns = f"{record.turns:>3} turn{' ' if record.turns == 1 else 's'}"
         _say(f"{record.id}  {_age(record.updated_at):>8}  {turns}{cost}  {printable(record.label)}")
 

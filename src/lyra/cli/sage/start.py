@@ -59,7 +59,9 @@ def _enter(_ctx: click.Context, _param: click.Parameter, folder: str | None) -> 
 @click.argument("task", nargs=-1)
 @click.option("-p", "--print", "printed", is_flag=True, help="Do one task and print the answer; no questions.")
 @click.option("-c", "--continue", "continues", is_flag=True, help="Continue the newest session of this folder.")
-@click.option("-r", "--resume", metavar="ID", help="Continue a session; see sage sessions list.")
+@click.option(
+    "-r", "--resume", metavar="[ID]", is_flag=False, flag_value="", help="Continue a session; without an ID choose one."
+)
 @click.option("--fork", is_flag=True, help="With -c or -r: go on in a copy, and leave that session as it is.")
 @click.option("--fork-before", type=click.IntRange(1), metavar="N", help="Like --fork, from before turn N.")
 @click.option("--title", default="", metavar="TEXT", help="The title of the session; with -c or -r its new one.")
@@ -115,6 +117,11 @@ def start(
         warn(headless, watches=not interactive)  # the terminal tells later problems itself
 
     form = _STREAM if streams else form
+    printed = printed or form != "text" or mode_of_text is not None or given["schema_text"] is not None
+    interactive = not printed and sys.stdin.isatty() and sys.stdout.isatty()
+    words = " ".join(task)
+    if resume == "" and interactive and not (continues or fork or fork_before):
+        resume, words = None, "/resume"
     resume = check_resume(resume, continues=continues)
     fork = fork or fork_before is not None
     if fork and resume is None:
@@ -124,10 +131,7 @@ def start(
 
     take_over_settings(resume, given)
     beginning = SessionStart(resume=resume, fork=fork, before_turn=fork_before, title=title)
-    words = " ".join(task)
     requested = given_form == _STREAM
-    printed = printed or form != "text" or mode_of_text is not None or given["schema_text"] is not None
-    interactive = not printed and sys.stdin.isatty() and sys.stdout.isatty()
     if interactive:
         ctx.exit(run_interactive(invocation, given, beginning, words, on_open, verbose=verbose))
     printer = _printer(form, mode_of_text, several=requested)

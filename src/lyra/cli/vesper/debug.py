@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
+from lyra.cli.arguments import dollars
 from lyra.cli.command_lines import (
     ENDING,
     MOVING,
@@ -27,10 +28,13 @@ from lyra.cli.command_lines import (
     print_answer,
 )
 from lyra.cli.vesper.node_files import (
+    agent_options,
+    agents_of,
     drop_unwritten,
     input_options,
     inputs_of,
     node_named,
+    only_node,
     outcome_data,
     outcome_lines,
     render_values,
@@ -54,7 +58,7 @@ _COLUMN_MAX: Final = 60
 
 
 @click.command(cls=CliCommand, name="debug")
-@click.argument("file")
+@click.argument("file", required=False)
 @input_options
 @click.option(
     "--path",
@@ -73,13 +77,14 @@ _COLUMN_MAX: Final = 60
 )
 @click.option("--commands", metavar="FILE", help="Read commands from a file, one a line, instead of stdin.")
 @runtime_options
+@agent_options
 @json_option
 @click.pass_context
 def debug(
     ctx: click.Context,
     /,
     *,
-    file: str,
+    file: str | None,
     pairs: tuple[str, ...],
     document: str | None,
     path_name: str | None,
@@ -89,10 +94,12 @@ def debug(
     database: str | None,
     providers: tuple[str, ...],
     grants: tuple[str, ...],
+    model: str | None,
+    budget: str | None,
     as_json: bool,
 ) -> None:
-    """Execute the node of FILE and stop at breakpoints. Its effects are performed, once: of two paths one is live, and
-    the other is answered what that one was.
+    """Execute the node of FILE (or an id; without one, the only node here) and stop at breakpoints. Its effects are
+    performed, once: of two paths one is live, and the other is answered what that one was.
 
     `help` at the prompt lists the commands. The exit code is 1 if the node ended with an error, or a command was wrong.
     """
@@ -101,16 +108,17 @@ def debug(
     from lyra.vesper.runtime.privacy import redaction_of
 
     try:
-        node = node_named(file)
+        node = node_named(file or only_node())
     except SourceError as error:
         say_problems(error)
         ctx.exit(2)
     lines = None if commands is None else lines_of_file(commands, key="--commands")
     inputs = inputs_of(node, pairs, document)
     live = path_name or ("python" if comparative else "direct")
-    with runtime_of(
-        ctx.ensure_object(Invocation), database, providers, grants, nodes=repository_around(node.file)
-    ) as runtime:
+    nodes = repository_around(node.file)
+    more: dict[str, Any] = {"nodes": nodes, "budget": None if budget is None else dollars(budget)}
+    with runtime_of(ctx.ensure_object(Invocation), database, providers, grants, **more) as runtime:
+        runtime.world.agents.update(agents_of(node, nodes, model))
         program = runtime.program(node)
         session = NodeDebug(
             node,

@@ -11,7 +11,7 @@ import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.render import document, moment, printable, show_progress, table
-from lyra.cli.vesper.node_files import node_named, runtime_around, runtime_when_free, store_of
+from lyra.cli.vesper.node_files import node_named, runtime_around, runtime_of
 from lyra.errors import ConfigError
 from lyra.vesper.values.limits import SAMPLES_MAX
 
@@ -138,10 +138,9 @@ def mode(ctx: click.Context, /, *, node: str, mode_name: str | None, force: bool
 def status(ctx: click.Context, /, *, form: str, as_json: bool) -> None:
     """Show all nodes that were executed or compared, with mode and evidence."""
     from lyra.vesper.evidence.modes import describe_breach
-    from lyra.vesper.runtime.runtime import Runtime
 
     invocation = ctx.ensure_object(Invocation)
-    with Runtime(store_of(invocation)) as runtime:
+    with runtime_of(invocation, None, (), ()) as runtime:
         runtime.settle()
         known = [runtime.state.by_digest[digest] for _, digest in sorted(runtime.state.latest.items())]
         speeds = {
@@ -213,6 +212,7 @@ def verify(
     opened when all is compared, so that other commands work meanwhile; after Ctrl-C, what was compared so far is kept.
     """
     from lyra.core.user_folders import data_folder
+    from lyra.vesper.check.contracts import describe_unjudged
     from lyra.vesper.evidence.differential import test_node, weak_evidence
     from lyra.vesper.prove.prover import join_evidence, read_refuted_inputs
     from lyra.vesper.repository.folders import repository_around
@@ -238,11 +238,11 @@ def verify(
         )
     invocation = ctx.ensure_object(Invocation)
     least = invocation.config.vesper.min_successes
-    with runtime_when_free(invocation, loaded) as runtime:  # not before: a store has one owner
+    with runtime_around(invocation, loaded) as runtime:  # not before: a store has one owner
         runtime.add_report(loaded, report)
         data = _data(runtime.evidence(loaded), least)
         program = runtime.program(loaded)
-    warnings = [*weak_evidence(report)]
+    warnings = [*describe_unjudged(program), *weak_evidence(report)]
     if not data["complete"] and data["successes"] < least:
         warnings.append(f"{data['successes']} distinct inputs succeeded so far, a promotion needs {least}: raise -n")
     names = ("node", "compared", "distinct", "accepted", "successes", "divergences", "confidence", "unreached")
@@ -351,9 +351,8 @@ def audit(ctx: click.Context, /, *, node: str | None, as_json: bool) -> None:
 
     The security.audit_level of a node says whether there is a row and what it has.
     """
-    from lyra.vesper.runtime.runtime import Runtime
 
-    with Runtime(store_of(ctx.ensure_object(Invocation))) as runtime:
+    with runtime_of(ctx.ensure_object(Invocation), None, (), ()) as runtime:
         rows = [row for row in runtime.audit() if node is None or row["node"] == node]
     if as_json:
         document({"rows": rows})

@@ -20,7 +20,7 @@ from lyra.core.user_folders import data_folder
 from lyra.errors import ConfigError, Conflict, LyraError, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lyra.vesper.ir import NodeProgram
     from lyra.vesper.loading import Issue
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from lyra.vesper.runtime.runtime import Runtime
     from lyra.vesper.values.outcome import Outcome
     from lyra.vesper.values.redaction import Redaction
+
+
+_NAMED_MAX = 5  # files that an error names
 
 
 def node_named(name: str) -> Node:
@@ -47,6 +50,18 @@ def node_named(name: str) -> Node:
         hint = "name a .vsp file, or the id of a node in this folder, in `nodes/` or in the store"
         raise ConfigError(f"no node {name!r} here", hint=hint, key="NODE")
     return node
+
+
+def only_node() -> str:
+    """Return the one file of a node in this folder and `nodes/`, for a command that names none."""
+    from lyra.vesper.repository.folders import NODES_FOLDER
+
+    files = [str(file) for folder in (Path(), Path(NODES_FOLDER)) for file in sorted(folder.glob("*.vsp"))]
+    if len(files) == 1:
+        return files[0]
+    few = ", ".join(files[:_NAMED_MAX]) + (", …" if len(files) > _NAMED_MAX else "")
+    reason = f"there are {len(files)} here: {few}" if files else "there is no .vsp file in this folder or in `nodes/`"
+    raise ConfigError("which node?", hint=f"name a file or an id; {reason}", key="NODE")
 
 
 def input_options(function: Any) -> Any:
@@ -164,6 +179,7 @@ def _issues_of(error: SourceError, file: str) -> tuple[str, list[Issue]]:
 
 STORE_WAIT_S = 30.0  # for another command that has the store
 _PAUSE_S = 0.1
+_TOLD_S = 1.0  # from then on a person is told what is waited for
 
 
 def runtime_options(function: Any) -> Any:
@@ -183,6 +199,23 @@ def agent_options(function: Any) -> Any:
     return click.option("--budget", metavar="$X", help="Stop before the agents spend more dollars than this.")(function)
 
 
+def agents_of(node: Node, nodes: Repository, model: str | None) -> dict[str, Any]:
+    """Return an agent of this model for each name that the node, or one that it calls, asks by; none without a
+    model."""
+    if model is None:
+        return {}
+    from lyra.agents.agent import Agent
+    from lyra.vesper.check.judge import lower_unchecked
+    from lyra.vesper.check.steps import parts_of
+    from lyra.vesper.ir import Constant, EffectStep, MapOf
+
+    parts = [part for item in (node, *list_callees(node, nodes)) for part in parts_of(lower_unchecked(item))]
+    acts = [part for part in parts if isinstance(part, EffectStep) and isinstance(part.request, MapOf)]
+    agents = [dict(act.request.entries).get("agent") for act in acts if isinstance(act.request, MapOf)]
+    names = {str(agent.value) for agent in agents if isinstance(agent, Constant)}
+    return {name: Agent(name, model=model) for name in sorted(names)}
+
+
 def store_of(invocation: Invocation) -> str:
     """Return where modes and evidence are kept: the project's store, or a file in the user's data folder."""
     target = invocation.config.store_target()
@@ -193,9 +226,38 @@ def store_of(invocation: Invocation) -> str:
     return str(folder / "vesper.db")
 
 
+def list_callees(node: Node, nodes: Repository) -> list[Node]:
+    """Return the nodes that a node calls, and those that they call, as far as they are found."""
+    from lyra.vesper.check.judge import lower_unchecked
+    from lyra.vesper.evidence.keys import list_called_nodes
+
+    callees, waiting = {node.node_id: node}, [node]
+    while waiting:
+        for name in list_called_nodes(lower_unchecked(waiting.pop())):
+            callee = nodes.find(name)
+            if callee is not None and callee.node_id not in callees:
+                callees[callee.node_id] = callee
+                waiting.append(callee)
+    return list(callees.values())[1:]
+
+
+def describe_missing_rights(node: Node, nodes: Repository, grants: Sequence[str]) -> list[str]:
+    """Return a sentence for each node that is called and lacks rights: a rule about errors may hide that."""
+    from lyra.vesper.check.effects import covering
+
+    sentences = []
+    for callee in list_callees(node, nodes):
+        missing = [right for right in callee.security.capabilities_required if covering(right, grants) is None]
+        if missing:
+            options = " ".join(f"--grant {right}" for right in missing)
+            sentences.append(f"{callee.node_id}, which {node.node_id} calls, lacks rights: say {options}")
+    return sentences
+
+
 def runtime_of(
     invocation: Invocation, database: str | None, providers: Iterable[str], grants: Iterable[str], **more: Any
 ) -> Runtime:
+    """Return a runtime of the store; where another command has the store, as soon as that has ended."""
     from lyra.vesper.runtime.runtime import Runtime
 
     usual = {
@@ -203,8 +265,20 @@ def runtime_of(
         "results": invocation.config.vesper.results.reveal(),
         "min_successes": invocation.config.vesper.min_successes,
     }
-    grant = list(grants) or None
-    return Runtime(database=database, providers=provider_addresses(providers), grant=grant, **{**usual, **more})
+    grant, addresses = list(grants) or None, provider_addresses(providers)
+    settings: dict[str, Any] = {"database": database, "providers": addresses, "grant": grant, **usual, **more}
+    began, is_told = SystemClock.monotonic(), False
+    while True:
+        try:
+            return Runtime(**settings)
+        except Conflict as error:
+            waited_s = SystemClock.monotonic() - began
+            if waited_s > STORE_WAIT_S:
+                raise
+            if waited_s > _TOLD_S and not is_told:
+                is_told = True
+                click.echo(printable(f"waiting up to {STORE_WAIT_S:g} s: {error.message}"), err=True)
+            Event().wait(_PAUSE_S)
 
 
 def runtime_around(invocation: Invocation, node: Node) -> Runtime:
@@ -212,18 +286,6 @@ def runtime_around(invocation: Invocation, node: Node) -> Runtime:
     from lyra.vesper.repository.folders import repository_around
 
     return runtime_of(invocation, None, (), (), nodes=repository_around(node.file))
-
-
-def runtime_when_free(invocation: Invocation, node: Node) -> Runtime:
-    """Return a runtime of the store, around a node; where another command has it, as soon as that has ended."""
-    deadline = SystemClock.monotonic() + STORE_WAIT_S
-    while True:
-        try:
-            return runtime_around(invocation, node)
-        except Conflict:
-            if SystemClock.monotonic() > deadline:
-                raise
-            Event().wait(_PAUSE_S)
 
 
 def load_stored_nodes(invocation: Invocation) -> Repository:

@@ -13,13 +13,14 @@ import click
 import msgspec
 
 from lyra.cli.app import CliCommand, json_option
-from lyra.cli.render import document, printable
+from lyra.cli.render import document, printable, show_progress
 from lyra.cli.vesper.node_files import node_named
 
 if TYPE_CHECKING:
     from lyra.vesper.nodes import Node
     from lyra.vesper.prove.prover import ProofResult
 
+_REASON_CHARS_MAX = 50  # of a reason that is said again on each line
 _INPUT_CHARS_MAX = 2_000  # of an input that is printed in a text; --json has all of it
 
 
@@ -45,14 +46,19 @@ def prove_node(node: Node) -> list[ProofResult]:
     from lyra.core.user_folders import data_folder
     from lyra.vesper.prove import prover
 
-    return prover.prove(node, folder=data_folder() / "proofs")
+    with show_progress(f"questions decided: {node.node_id}") as progress:
+        return prover.prove(node, folder=data_folder() / "proofs", progress=progress)
 
 
 def print_results(name: str, results: list[ProofResult]) -> None:
     """Print a line for each result, and below a refuted one the input and the command that shows it."""
+    first_lines: dict[str, str] = {}  # long reasons, each with the line that it stands in
     for result in results:
         where = f" (step {result.step})" if result.step and result.step != result.expression else ""
         reason = f": {result.reason}" if result.reason else ""
+        if len(result.reason) > _REASON_CHARS_MAX:
+            first = first_lines.setdefault(result.reason, f"{result.kind}: {result.expression}")
+            reason = reason if first == f"{result.kind}: {result.expression}" else f": as for {first}"
         click.echo(printable(f"{result.verdict.upper():8} {result.kind}: {result.expression}{where}{reason}"))
         if result.input is not None:
             text = json.dumps(result.input, ensure_ascii=False)

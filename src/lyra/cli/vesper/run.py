@@ -16,6 +16,8 @@ from lyra.cli.render import document as print_document
 from lyra.cli.vesper.divergences import divergence_data, divergence_lines
 from lyra.cli.vesper.node_files import (
     agent_options,
+    agents_of,
+    describe_missing_rights,
     input_options,
     inputs_of,
     load_stored_nodes,
@@ -95,6 +97,9 @@ def run(
             else divergence_data(row, runtime.program(runtime.find_node(row["node"]) or node), row["node"])
             for row in diverged
         ]
+    if outcome.error is not None and not as_json:
+        for sentence in describe_missing_rights(node, nodes, grants):
+            click.echo(printable(f"warning: {sentence}"), err=True)
     profile = [] if profiled is None else profiled.rows()
     if as_json:
         extra = {"profile": profile} if is_profiled else {}
@@ -116,32 +121,6 @@ def _make_profiled_path(name: str) -> ProfiledPath:
     from lyra.vesper.runtime.stepping import ProfiledPath
 
     return ProfiledPath(name)
-
-
-def agents_of(node: Node, nodes: Repository, model: str | None) -> dict[str, Any]:
-    """Return an agent of this model for each name that the node, or one that it calls, asks by; none without a
-    model."""
-    if model is None:
-        return {}
-    from lyra.agents.agent import Agent
-    from lyra.vesper.check.judge import lower_unchecked
-    from lyra.vesper.check.steps import parts_of
-    from lyra.vesper.ir import Constant, EffectStep, MapOf
-
-    names: set[str] = set()
-    seen, waiting = {node.node_id}, [node]
-    while waiting:
-        acts = [part for part in parts_of(lower_unchecked(waiting.pop())) if isinstance(part, EffectStep)]
-        requests = [dict(act.request.entries) for act in acts if isinstance(act.request, MapOf)]
-        for request in requests:
-            agent, called = request.get("agent"), request.get("node_id")
-            if isinstance(agent, Constant):
-                names.add(str(agent.value))
-            callee = nodes.find(str(called.value)) if isinstance(called, Constant) else None
-            if callee is not None and callee.node_id not in seen:
-                seen.add(callee.node_id)
-                waiting.append(callee)
-    return {name: Agent(name, model=model) for name in sorted(names)}
 
 
 def _data(outcome: Outcome, path_name: str | None, mode: str) -> dict[str, Any]:
@@ -168,9 +147,11 @@ def _show(outcome: Outcome) -> None:
     for text in outcome.unverifiable:
         click.echo(printable(f"warning: could not be judged: {text}"), err=True)
     if outcome.error is not None:
-        click.echo(printable(f"error[{outcome.error.code}]: {outcome.error.message}"), err=True)
-        return
-    for name, value in json_shape(outcome.outputs).items():
+        message = f": {outcome.error.message}" if outcome.error.message else ""
+        click.echo(printable(f"error[{outcome.error.code}]{message}"), err=True)
+    more = {} if outcome.error is None else outcome.error.fields
+    fields = {name: value for name, value in more.items() if name not in ("error_code", "code", "message")}
+    for name, value in json_shape({**outcome.outputs, **fields}).items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         click.echo(printable(f"{name}: {text}"))
 
@@ -241,9 +222,8 @@ def test(
 
     FILES are .vsp files, or folders of them; this folder by default. Each test case acts once: the direct path is given
     the answers that the Python path got, and both must ask and end alike. A node can call those that `vesper run` finds
-    for it. An accepted input that ends with a broken
-    postcondition or invariant, an overflow, a type error or a missing output is a failure, and so is a node that has
-    no tests.
+    for it. An accepted input that ends with a broken postcondition or invariant, an overflow, a division by zero, a
+    loop that runs too often, a type error or a missing output is a failure, and so is a node that has no tests.
     """
     from lyra.vesper.nodes import load
     from lyra.vesper.repository.folders import Repository, repository_around
@@ -269,6 +249,7 @@ def test(
                 node = load(file)
                 nodes.move(repository_around(file).folders)
                 runtime.world.agents.update(agents_of(node, nodes, model))
+                warnings += [f"{file}: {sentence}" for sentence in _describe_gaps(node, nodes, grants)]
                 if not (node.testing.test_cases or node.testing.property_tests):
                     problem = [] if allow_no_tests else [f"the node has no tests: {NO_TESTS_HINT}"]
                     done.append(CaseRun(str(file), "no tests", problem))
@@ -299,11 +280,21 @@ def test(
     ctx.exit(2 if wrong else 1 if failed or unshown else 0)
 
 
+def _describe_gaps(node: Node, nodes: Repository, grants: tuple[str, ...]) -> list[str]:
+    """Return what the tests of a node cannot show: contracts that nothing judges, and calls that lack rights."""
+    from lyra.vesper.check.contracts import describe_unjudged
+    from lyra.vesper.check.judge import program_of
+
+    unjudged = describe_unjudged(program_of(node))
+    return [*unjudged, *(describe_missing_rights(node, nodes, grants) if node.testing.test_cases else ())]
+
+
 def _ran(runtime: Runtime, file: str, node: Node, diverged: list[Mapping[str, Any]]) -> Iterator[CaseRun]:
     """Yield how the test cases end. Each acts once: where the paths differ, only the outcome of the first is known.
     `diverged` takes the divergences that the runtime tells, of the node and of those that it calls."""
     from lyra.vesper.evidence.properties import problems_of
 
+    program = runtime.program(node)
     for number, case in enumerate(node.testing.test_cases, 1):
         diverged.clear()
         outcome = runtime.execute(node, case.inputs, "dual_verify")
@@ -312,9 +303,8 @@ def _ran(runtime: Runtime, file: str, node: Node, diverged: list[Mapping[str, An
             node.node_id: "the paths differ"
         }
         differences = [f"{words[row['node']]}: {problem}" for row in diverged for problem in row["differences"]]
-        problems = problems_of(case.expected_output, outcome)
-        paths = ["python"] if differences else ["python", "direct"]
-        lines = [f"{path}: {problem}" for path in paths for problem in problems]
+        problems = problems_of(case.expected_output, outcome, (*program.success, *program.error))
+        lines = [f"python: {problem}" for problem in problems] if differences else problems  # else both paths say so
         yield CaseRun(file, case.name or f"case {number}", lines + differences)
 
 

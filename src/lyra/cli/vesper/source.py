@@ -10,7 +10,7 @@ import click
 
 from lyra.cli.app import CliCommand, json_option, require_lsp
 from lyra.cli.render import document, note, printable
-from lyra.cli.vesper.node_files import node_files, node_named, say_problems, source_of
+from lyra.cli.vesper.node_files import list_callees, node_files, node_named, say_problems, source_of
 from lyra.errors import ConfigError, LyraError, SourceError
 
 if TYPE_CHECKING:
@@ -122,10 +122,10 @@ def show(*, file: str, is_picture: bool, output: str | None, as_json: bool) -> N
         document(data)
         return
     click.echo(printable(f"{data['node_id']} ({data['type']}): {data['intent']}"))
-    for title in ("inputs", "success", "error", "preconditions", "postconditions", "invariants", "steps", "needs"):
+    for title in [key for key, rows in data.items() if isinstance(rows, list)]:
         rows = data[title]
         if rows:
-            click.echo(f"{title}:")
+            click.echo(f"{title.replace('_', ' ')}:")
             for row in rows:
                 click.echo(printable(f"  {row}"))
     click.echo("acts outside" if not data["pure"] else "acts on nothing outside")
@@ -173,6 +173,7 @@ def _step_lines(steps: Iterable[StepDeclaration], indent: str = "") -> Iterator[
 
 
 def _description(node: Node, program: NodeProgram) -> dict[str, Any]:
+    from lyra.vesper.repository.folders import repository_around
     from lyra.vesper.values.types import describe
 
     return {
@@ -188,6 +189,11 @@ def _description(node: Node, program: NodeProgram) -> dict[str, Any]:
         "invariants": [contract.text for contract in program.invariants],
         "steps": list(_step_lines(node.flow)),
         "needs": list(program.capabilities),
+        "called_nodes_need": [
+            f"{right} ({callee.node_id})"
+            for callee in list_callees(node, repository_around(node.file))
+            for right in callee.security.capabilities_required
+        ],
         "pure": program.pure,
     }
 

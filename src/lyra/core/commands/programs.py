@@ -275,6 +275,11 @@ def doubtful_words(words: Sequence[str]) -> int:
     return last
 
 
+def runs_its_words(word: str) -> bool:
+    """Return whether a program runs whatever its words say, as shells and `sudo` do."""
+    return program_name(word) in _RUNS_WORDS
+
+
 class _Plan(NamedTuple):
     """How the calls of one program are judged."""
 

@@ -139,8 +139,8 @@ class InterruptService(Subsystem):
         return [interrupt for interrupt in self._programs.by_id.values() if interrupt.status == "pending"]
 
     def _read(self, interrupt: Interrupt) -> Interrupt:
-        """Return a question whose text goes to the process that runs here."""
-        if interrupt.tainted:
+        """Return a question whose text goes to the process that runs here; its own question brings it nothing new."""
+        if interrupt.tainted and not self._core.taint.is_marked_here(self.asker(interrupt)):
             self._core.taint.mark_here(_QUESTION)
         return interrupt
 
@@ -302,6 +302,7 @@ class InterruptService(Subsystem):
         }
         if core.taint.state.pids and (core.taint.is_here or core.taint.is_tainted(pid)):
             row["tainted"] = True
+            core.taint.pass_on_from_here(pid, "a question of")
         with core.listeners.act:
             return durable_value(core, self._outside.begin(pid, row).copy())
 

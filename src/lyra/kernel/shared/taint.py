@@ -13,6 +13,9 @@ and the end of a child marks the supervisor only where it ends with that child's
 An entry of a worker and a pipeline have a pid, too, and their mark represents the text that is kept under it: ids, an
 envelope, a reason. A process that reads such text takes the mark from there.
 
+A mark may say that all its text is `own`: of files of the user's own project, which the agents decide. Own text goes
+the same ways; text from anywhere else makes the mark a full one, and nothing makes it an own one again.
+
 A mark is written before the row that passes the text on, so that no crash can separate the two.
 """
 
@@ -38,25 +41,30 @@ _OWN_WORDS: Final = PLAIN_ENDS | TRANSITIONS.keys()  # of the kernel: a process 
 
 
 class TaintState:
-    """What survives: pid → where the text came from that marked it first."""
+    """What survives: pid → where the text came from that marked it first; `own` are those with own text alone."""
 
     NAME: ClassVar[str] = "labels"
     KINDS: ClassVar[frozenset[str]] = frozenset({"process.tainted", "process.unlabelled"})
 
     def __init__(self) -> None:
         self.pids: dict[str, str] = {}
+        self.own: set[str] = set()
 
     def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:  # noqa: ARG002 (one signature)
         if kind == "process.tainted":
             self.pids[pid] = str(data["by"])
+            (self.own.add if data.get("own") else self.own.discard)(pid)
         else:
             del self.pids[pid]
+            self.own.discard(pid)
 
     def dump(self) -> Any:
-        return self.pids
+        return {pid: {"by": by, "own": True} if pid in self.own else by for pid, by in self.pids.items()}
 
     def load(self, data: Any) -> None:
-        self.pids = {str(pid): str(by) for pid, by in data.items()}
+        rows = {str(pid): by if isinstance(by, dict) else {"by": by} for pid, by in data.items()}
+        self.pids = {pid: str(row["by"]) for pid, row in rows.items()}
+        self.own = {pid for pid, row in rows.items() if row.get("own")}
 
 
 class Taint(Subsystem):
@@ -81,12 +89,18 @@ class Taint(Subsystem):
     def is_tainted(self, pid: str) -> bool:
         return pid in self.state.pids
 
-    def mark(self, pid: str, by: str) -> None:
-        """Mark a process that has text from outside; `by` is the origin. A second mark changes nothing."""
+    def is_from_outside(self, pid: str) -> bool:
+        """Return whether a process has text that is not of the user's own project."""
+        return pid in self.state.pids and pid not in self.state.own
+
+    def mark(self, pid: str, by: str, *, own: bool = False) -> None:
+        """Mark a process that has text from outside; `by` is the origin. `own`: the text is of the user's own project.
+        A second mark changes nothing, unless it is the first that is not of own text."""
         if not isinstance(by, str):
             raise ConfigError(f"an origin is text, not {by!r}", key="by")
-        if pid not in self.state.pids:
-            self._core.fact(self.state, pid, "process.tainted", {"by": by[:_BY_CHARS_MAX]})
+        if pid not in self.state.pids or (pid in self.state.own and not own):
+            data = {"by": by[:_BY_CHARS_MAX], "own": True} if own else {"by": by[:_BY_CHARS_MAX]}
+            self._core.fact(self.state, pid, "process.tainted", data)
             process = dict.get(self._core.processes, pid)
             if process is not None and process.exit is None:  # its tasks and threads carry the mark, too
                 act_as(process) if process.stepping else process.context.run(act_as, process)
@@ -99,7 +113,7 @@ class Taint(Subsystem):
     def pass_on(self, giver: str, taker: str, how: str) -> None:
         """Copy the mark when text of the first process reaches the second."""
         if giver in self.state.pids:
-            self.mark(taker, f"{how} {giver}")
+            self.mark(taker, f"{how} {giver}", own=giver in self.state.own)
 
     def pass_on_from_here(self, taker: str, how: str) -> None:
         """Copy the mark of the process that runs here, if one does, to one that gets text from it."""
@@ -115,6 +129,10 @@ class Taint(Subsystem):
     def is_here(self) -> bool:
         """Whether the process that runs here, if one does, has a mark."""
         return bool(self.state.pids) and self._get_acting_pid() in self.state.pids
+
+    def is_marked_here(self, pid: str) -> bool:
+        """Return whether this process runs here and has a mark."""
+        return pid in self.state.pids and pid == self._get_acting_pid()
 
     def mark_here(self, by: str) -> None:
         """Mark the process that runs here, if one does."""

@@ -31,8 +31,9 @@ class OpenAI(RemoteProvider):
         return self.name in self.own
 
     def api(self, request: Request) -> str:
-        needs = request.web_search or _needs_responses(request.model)
-        is_new = self.name in self.own and not request.stop and needs
+        version = _VERSION.match(request.model)
+        is_late = version is not None and (int(version[1]), int(version[2] or 0)) >= (5, 2)
+        is_new = (is_late or request.web_search) and self.name in self.own and not request.stop
         return self.settings.api or ("responses" if is_new else "chat")
 
     def url(self, request: Request) -> str:
@@ -55,11 +56,6 @@ class OpenAI(RemoteProvider):
 
             return ResponsesReader(first_call_number(request))
         return ChatReader(first_call_number(request))
-
-
-def _needs_responses(model: str) -> bool:
-    version = _VERSION.match(model)
-    return version is not None and (int(version[1]), int(version[2] or 0)) >= (5, 2)
 
 
 class Azure(OpenAI):

@@ -167,7 +167,8 @@ class SageSession(EditorSession):
     async def run_prompt(self, prompt: EditorPrompt) -> schema.PromptResponse:
         if self._notices.look():
             await self._tell_commands()
-        content, more = prompt.content, {"beside": prompt.beside}
+        content = prompt.content
+        more: dict[str, Any] = {"beside": prompt.beside}
         if is_command(prompt.text):
             slash = await self._command(prompt.text)
             if slash is None or slash.prompt is None:

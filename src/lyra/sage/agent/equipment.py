@@ -34,12 +34,13 @@ from lyra.sage.agent.tasks.tools import task_tools
 from lyra.sage.agent.worktrees.worktrees import Worktrees, worktrees_folder
 from lyra.sage.extensions.extensions import Extensions
 from lyra.sage.extensions.hooks.hooks import Hooks
-from lyra.sage.project.git_state import read_head
 from lyra.sage.project.prompt import system_prompt, with_folder_rules
 from lyra.sage.project.rules import ProjectRules
+from lyra.sage.session.git_acts import GitActs
 from lyra.sage.session.snapshots import Snapshots
 from lyra.tools.builtin.workspace import Workspace
-from lyra.tools.permissions.subjects import facts_of
+from lyra.tools.git.repository import read_head
+from lyra.tools.permissions.subjects import GIT, facts_of
 from lyra.tools.source import ToolSource
 from lyra.tools.wrapped import Middleware, Next, add_layers
 
@@ -79,6 +80,7 @@ class Equipment:
         plugin_hooks = [hook for hooks in self.extensions.hooks().values() for hook in hooks]
         self.hooks = Hooks.for_session(options.hooks, config, folder, session_id=place.name, more=plugin_hooks)
         self.snapshots = Snapshots(place, [folder, *options.also])
+        self.git_acts = GitActs(place, lambda: self.snapshots.turn)
         self.rules = ProjectRules(folder, trust=trust, mark=_mark(place))
         self.tasks = TaskList(
             definitions=self.extensions.sub_agents,
@@ -119,7 +121,12 @@ class Equipment:
 
     def _wrap_tools(self, tools: Iterable[Tool | ToolSource]) -> list[Tool | ToolSource]:
         keeping = keeping_files(self.snapshots, self._folder)
-        kept = [add_layers(tool, [keeping]) if isinstance(tool, Tool) else tool for tool in tools]
+        acts = self.git_acts.keep(self._folder)
+        kept: list[Tool | ToolSource] = []
+        for tool in tools:
+            is_git = isinstance(tool, Tool) and tool.builtin and tool.name == GIT
+            layers = [keeping, acts] if is_git else [keeping]
+            kept.append(add_layers(tool, layers) if isinstance(tool, Tool) else tool)
         own = with_folder_rules(kept, self.rules)
         if self._diagnostics:
             from lyra.sage.project.diagnostics.after_edit import Diagnostics, add_diagnostics

@@ -97,7 +97,7 @@ class FileAgent:
             wrap=lambda tools: _select_tools(tools, definition.tools),
         )
         self._logs = AuditLogs(options, config)
-        self._setup = setup_of(options, logs=self._logs.paths, config=config)
+        self._setup = setup_of(options, config, logs=self._logs.paths)
         self.folder = self._setup.folder
         model = model_of(options, config, how=_NAME_A_MODEL)
         self._spec = _spec(definition, self._setup.permissions.mode, model)

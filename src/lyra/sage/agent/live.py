@@ -22,16 +22,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from lyra.agents.declaration.output import Content
+from lyra.agents.declaration.output import Content, Image
 from lyra.agents.headless.options import HeadlessOptions
 from lyra.agents.session.events import AnyLine, ResultLine, SystemLine
 from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
 from lyra.core.message import Message
-from lyra.errors import AgentFailed, ConfigError, LyraError
+from lyra.errors import AgentFailed, ConfigError, Conflict, LyraError
 from lyra.sage.agent.equipment import AGENT
 from lyra.sage.agent.figures import ContextFigures, UsageFigures, context_figures, usage_figures
-from lyra.sage.agent.session_core import SessionCore, SessionStart, read_session
+from lyra.sage.agent.session_core import ADDED, SessionCore, SessionStart, read_session, resolve_folder
 from lyra.sage.agent.tasks.state import answer_data
 from lyra.sage.agent.turn_runner import TurnRunner
 from lyra.sage.session.record import preview
@@ -66,12 +66,20 @@ class LiveSession(SessionCore):
         return {**await self.headless.opening(), "session_id": self.id}
 
     async def send(
-        self, content: Content, *, beside: str = "", only: Sequence[str] | None = None, model: str = ""
+        self,
+        content: Content,
+        *,
+        beside: str = "",
+        images: Sequence[Image] = (),
+        only: Sequence[str] | None = None,
+        model: str = "",
     ) -> AsyncGenerator[AnyLine, None]:
         """Put a message to the agent: what happens, one mapping a line. The last line is the `result`.
 
-        `beside` is text from outside to work on. For this message alone `only` are the rules of all calls that are
-        allowed, and `model` is asked instead of the session's."""
+        `beside` is text from outside to work on, and `images` go with it. For this message alone `only` are the rules
+        of all calls that are allowed, and `model` is asked instead of the session's."""
+        if images:
+            content = [*(content if isinstance(content, (list, tuple)) else [content]), *images]
         usual = self.model
         if model and model != usual:
             await self.set_model(model)
@@ -82,6 +90,19 @@ class LiveSession(SessionCore):
         finally:
             if model and model != usual:
                 await self.set_model(usual)
+
+    def steer(self, text: str, *, beside: str = "") -> str:
+        """Have the model read a message in the middle of the turn, before it is asked next; gives its key.
+
+        `steering.listeners` are told once it has got it. One that comes too late for that is not sent: the caller puts
+        it as the next message. `beside` is text from outside that belongs to it. Conflict where no turn runs."""
+        if not self.is_busy:
+            raise Conflict("no turn is under way", hint="send the message")
+        text = self.without_keys(text)
+        if beside.strip():
+            self.kernel.taint.mark(self.process.pid, "text beside the task")
+            text = f"{text}\n\n{self.without_keys(beside)}"
+        return self.steering.add(text)
 
     async def interrupt(self) -> bool:
         """Stop what runs; the turn's lines end with the status `interrupted`. False where nothing runs."""
@@ -169,6 +190,15 @@ class LiveSession(SessionCore):
         self._turns.require_idle()
         await self._reopen(model=name)
 
+    async def add_folder(self, path: str) -> str:
+        """Work in a further folder from now on, also after the session is opened again; gives its path."""
+        self._turns.require_idle()
+        folder = resolve_folder(self.folder, path)
+        also = tuple(dict.fromkeys((*self.options.also, folder)))
+        await self._reopen(also=also)
+        self.keep(**{ADDED: [*also]})
+        return folder
+
     async def set_mode(self, mode: str) -> None:
         """Change the permission mode, at once and also in the middle of a turn."""
         self.headless.setup.permissions.set_mode(mode)
@@ -244,8 +274,10 @@ async def undo(session: LiveSession, turn: int | None, *, force: bool) -> Undone
     restored = await asyncio.to_thread(session.snapshots.restore, number, force=force)
     if restored.redo:
         _mark(session, restored.redo, here)
+    told = await session.equipment.git_acts.undo(undone) if session.equipment is not None else []
     await move(session, "undo", before, undone=undone)
-    return Undone(undone, [path for path in restored.paths if path in shown], _problems(session, restored, undone))
+    problems = [*told, *_problems(session, restored, undone)]
+    return Undone(undone, [path for path in restored.paths if path in shown], problems)
 
 
 async def checkpoint(session: LiveSession, name: str) -> Checkpoint:

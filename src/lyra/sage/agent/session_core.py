@@ -36,6 +36,7 @@ from lyra.sage.agent.figures import SessionSpending
 from lyra.sage.agent.tasks.state import TaskRecord
 from lyra.sage.agent.tasks.sub_agents import TOOL_NAMES
 from lyra.sage.agent.tasks.task_list import TaskList
+from lyra.sage.agent.turn_runner import Steering
 from lyra.sage.session.index import SessionIndex
 from lyra.sage.session.record import (
     SessionFacts,
@@ -69,6 +70,7 @@ class SessionCore:
         self.resumed = False
         self.equipment: Equipment | None = None
         self.on_notice: list[Callable[[TaskRecord], object]] = []  # told when a task is done or asks
+        self.steering = Steering()
         self._writer = SessionWriter(self.root, self.folder)
         self._headless: Headless | None = None
         self._spending: SessionSpending | None = None
@@ -77,16 +79,19 @@ class SessionCore:
 
     async def __aenter__(self) -> Self:
         wanted, writer = self.start.resume, self._writer
-        earlier = None if wanted is None else writer.find(wanted)
-        if earlier is None or self.start.fork:
-            writer.begin(self.start.title, earlier)
-        else:
-            writer.go_on(earlier)
-            self.resumed = True
         try:
+            earlier = None if wanted is None else writer.find(wanted)
+            if earlier is None or self.start.fork:
+                writer.begin(self.start.title, earlier)
+            else:
+                writer.go_on(earlier)
+                self.resumed = True
             if earlier is not None:
                 self.options = with_kept_mode(self.options, earlier)
             await self._open()
+            also = with_added_folders(self.options.also, self.facts)
+            if also != self.options.also:
+                await self._reopen(also=also)
             if self.resumed and self.start.title:
                 self.save(title=preview(self.without_keys(self.start.title)))
             if earlier is not None and self.start.fork:
@@ -147,6 +152,9 @@ class SessionCore:
         self.equipment.prompt.begin(headless.kernel.tasks)
         self.set_effort(self.effort, keeps=False)
         self.tasks.open(self.process, headless.agent)
+        notices = runtime_of(headless.kernel).notices
+        self.steering.put_before(notices.get(AGENT))
+        notices[AGENT] = self.steering
         if headless.unfinished is not None:
             self.doubts = await repair(self, headless.unfinished)
         self.save(model=self.without_keys(str(headless.agent.model)), state="idle", mode=self.options.mode or "")
@@ -393,7 +401,7 @@ class SessionWriter:
         """Close the index. A session without a turn would only be in the way and is removed, unless it was `resumed`
         and could not be opened."""
         try:
-            if not resumed and not self.facts.turns:
+            if self._record is not None and not resumed and not self.facts.turns:
                 self.index.remove(self.record.id)
         finally:
             self.index.close()
@@ -451,6 +459,7 @@ def _short(arguments: dict[str, Any]) -> str:
 # ---------------------------------------------------------------- session start
 
 STORE_FILE: Final = "session.db"
+ADDED: Final = "add_dirs"  # the setting of a session with the folders that were added to it
 NOT_KEPT: Final = "bypass"  # a mode that has to be asked for in each run
 
 
@@ -471,6 +480,17 @@ def with_kept_mode(options: HeadlessOptions, record: SessionRecord) -> HeadlessO
     if options.mode is not None or record.mode in ("", NOT_KEPT) or record.mode not in MODES:
         return options
     return msgspec.structs.replace(options, mode=record.mode)
+
+
+def resolve_folder(base: str, path: str) -> str:
+    """Return the real path of a folder that a person names."""
+    return os.path.realpath(os.path.join(base, os.path.expanduser(path)))
+
+
+def with_added_folders(also: tuple[str, ...], facts: SessionFacts) -> tuple[str, ...]:
+    """Return the further folders of a run with those that were added to the session before and are still there."""
+    added = [path for path in facts.settings.get(ADDED, ()) if os.path.isdir(path)]
+    return tuple(dict.fromkeys((*also, *(path for path in added if path not in map(os.path.realpath, also)))))
 
 
 def read_session(folder: Path) -> tuple[list[Message], SessionFacts]:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from lyra.agents.declaration.output import Content, content_of
 from lyra.agents.session.events import AnyLine, ResultLine, RunUsage
 from lyra.agents.session.session import Metrics
+from lyra.agents.session.shared import Notice, NoticeSource
 from lyra.agents.turn.loop import STATUSES
 from lyra.agents.turn.unfinished import repair_messages
 from lyra.core.message import Message
@@ -107,6 +108,7 @@ class TurnRunner:
                 await self._keep(partial, status)
         finally:
             self.partial = None
+            session.steering.clear()
         if not has_answer:
             shown = partial.text or partial.text_before
             text = shown if status == "interrupted" else summary_of_guard(status, partial)
@@ -151,6 +153,52 @@ def _text_of(content: Content) -> str:
     if isinstance(parts, str):
         return parts
     return " ".join(str(part.get("text") or f"[{part['type']}]") for part in parts)
+
+
+# ---------------------------------------------------------------- steering
+
+
+class Steering:
+    """Messages that a person sends while a turn is under way: the model reads them before it is asked next, after the
+    tool calls that run. A NoticeSource in front of that of the tasks. `listeners` are called with the key and the
+    text of each message that the model has got; one that it has not got by the end of the turn is dropped here, and
+    stays with the face that sent it."""
+
+    __slots__ = ("_count", "_tasks", "_waiting", "listeners")
+
+    def __init__(self) -> None:
+        self.listeners: list[Callable[[str, str], object]] = []
+        self._tasks: NoticeSource | None = None
+        self._waiting: dict[str, Notice] = {}
+        self._count = 0
+
+    def put_before(self, tasks: NoticeSource | None) -> None:
+        self._tasks = tasks
+
+    def add(self, text: str) -> str:
+        """Have the model read a message; gives its key."""
+        self._count += 1
+        key = f"user {self._count}"
+        self._waiting[key] = Notice(key, text, by_user=True)
+        return key
+
+    def clear(self) -> None:
+        self._waiting.clear()
+
+    def waiting(self) -> list[Notice]:
+        return [*(self._tasks.waiting() if self._tasks is not None else ()), *self._waiting.values()]
+
+    def on_taken(self, keys: Iterable[str]) -> None:
+        others = []
+        for key in keys:
+            notice = self._waiting.pop(key, None)
+            if notice is not None:
+                for tell in self.listeners:
+                    tell(key, notice.text)
+            elif not key.startswith("user "):
+                others.append(key)
+        if self._tasks is not None:
+            self._tasks.on_taken(others)
 
 
 # ---------------------------------------------------------------- partial

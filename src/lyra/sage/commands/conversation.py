@@ -1,6 +1,5 @@
-"""Commands that move in the conversation: clear, compact, undo, checkpoint, restore, fork, resume, title, export.
-
-Also those about the project's files: init, diff, review.
+"""Commands that move in the conversation: clear, compact, undo, rewind, checkpoint, restore, fork, resume, title and
+export.
 """
 
 from __future__ import annotations
@@ -10,16 +9,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from lyra.config.files import write_private
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError, Conflict, NoSuchSession
 from lyra.sage.agent.live import LiveSession, Undone
-from lyra.sage.commands.result import Block, SlashArguments, SlashResult, age, diff, dollars, lines, table, tokens
-from lyra.sage.project.git_state import GitDiff, git_diff
-from lyra.sage.session.record import SessionRecord
-from lyra.sage.session.snapshots import FileChange
+from lyra.sage.commands.result import (
+    Block,
+    Choices,
+    SlashArguments,
+    SlashChoice,
+    SlashResult,
+    age,
+    diff,
+    dollars,
+    lines,
+    short,
+    table,
+    tokens,
+)
+from lyra.sage.session.record import SessionRecord, SessionTurn
 
 _LISTED: Final = 20  # sessions that /resume lists
+_OFFERED: Final = 500  # sessions to choose from
 _FORMATS: Final = {"markdown": ".md", "json": ".json"}
 
 
@@ -56,6 +69,35 @@ async def undo(session: LiveSession, arguments: SlashArguments) -> SlashResult:
         again = f"/undo {turn or ''}".rstrip() + " --force"
         return _refuse(conflict, f"{again} restores the files all the same")
     return SlashResult.from_blocks(_turns(undone.turns), *_files(undone))
+
+
+async def rewind(session: LiveSession, arguments: SlashArguments) -> SlashResult:
+    """Go back to before an earlier prompt, which comes back to be changed and sent again."""
+    words = [*arguments.at_most(1), *(f"--{flag}" for flag in arguments.flags("force"))]
+    if any(not word.startswith("--") for word in words):
+        undone = await undo(session, arguments)
+        return (
+            undone
+            if undone.refused
+            else msgspec.structs.replace(undone, draft=session.facts.turn(int(words[0])).prompt)
+        )
+    turns = session.turns[::-1]
+    if not turns:
+        return SlashResult.from_blocks("there is no earlier prompt yet")
+    rows = [(turn.number, age(turn.began_at), ", ".join(turn.files[:3]), short(turn.prompt)) for turn in turns]
+    offered = [_offer_turn(turn) for turn in turns]
+    return SlashResult.from_blocks(
+        table(("turn", "age", "files", "prompt"), rows),
+        "/rewind TURN restores files and conversation to before it",
+        choices=Choices("go back to before", offered),
+    )
+
+
+def _offer_turn(turn: SessionTurn) -> SlashChoice:
+    changed = f"{len(turn.files)} file{'' if len(turn.files) == 1 else 's'} changed  " if turn.files else ""
+    return SlashChoice(
+        short(turn.prompt), f"{changed}turn {turn.number}  {age(turn.began_at)}", f"/rewind {turn.number}"
+    )
 
 
 async def checkpoint(session: LiveSession, arguments: SlashArguments) -> SlashResult:
@@ -129,10 +171,23 @@ def _sessions(session: LiveSession, records: list[SessionRecord]) -> SlashResult
     rows = [
         (record.id, age(record.updated_at), record.turns, dollars(record.cost_usd), record.label) for record in others
     ]
+
+    def search(words: str) -> list[SlashChoice]:
+        return [_offer(record) for record in session.index.list(session.folder, _OFFERED, words)]
+
+    known = session.index.list(session.folder, _OFFERED)
+    offered = [_offer(record) for record in known if record.id != session.id]
     return SlashResult.from_blocks(
         table(("session", "age", "turns", "cost", "about"), rows),
         "/resume ID opens one; the beginning of an id is enough",
+        choices=Choices("session", offered, search),
     )
+
+
+def _offer(record: SessionRecord) -> SlashChoice:
+    turns = f"{record.turns} turn{'' if record.turns == 1 else 's'}"
+    about = f"{turns}  {dollars(record.cost_usd)}  {age(record.updated_at)}"
+    return SlashChoice(record.label, about, f"/resume {record.id}")
 
 
 async def fork(session: LiveSession, arguments: SlashArguments) -> SlashResult:
@@ -175,109 +230,3 @@ def _write(session: LiveSession, name: str, form: str, *, force: bool) -> str:
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}", place=str(path)) from None
     return str(path)
-
-
-# ---------------------------------------------------------------- project
-
-_DIFF_CHARS_MAX: Final = 200_000  # of what is shown
-_REVIEWED_CHARS_MAX: Final = 60_000  # of what a model is given
-_RULES_FILE: Final = "AGENTS.md"
-
-_INIT: Final = """\
-Look at this project and write the file AGENTS.md in its top folder, for agents and people who work on it for the first
-time.
-
-Find out first, from the files themselves and not from their names: what it is for, how it is built, run, tested and
-checked (exact commands, and how to run a single test), how the folders are divided, what the rules of style are that a
-reader would not guess, and what goes wrong easily. Look at the configuration of its tools, its README, its continuous
-integration, and rules that other tools have left.
-
-Then write: at most 150 lines of Markdown, commands in code blocks, no general advice that holds for any project,
-nothing that you did not find. Check that each command exists before you write it down."""
-_INIT_AGAIN: Final = """\
-This project has a file AGENTS.md already. Look at the project and at that file: what in it is no longer true, what is
-missing (commands for building, running, testing a single test, checking; the division of the folders; rules of style
-that a reader would not guess), what is general advice that could go. Do not write it anew: make small edits that keep
-what is right and how it is said. Say in the end what you changed and why."""
-_REVIEW: Final = """\
-Review the changes below, which are not committed yet. Have the Review sub-agent do it (the tool Task), with the names
-of the changed files and the parts of the diff that it needs; several at once where the changes have nothing to do with
-one another. Then check its findings in the code yourself and answer with those that hold: the worst first, each with
-file and line, what goes wrong and for whom, and how to put it right. Leave out praise and matters of taste. Say so if
-there is nothing to find. Change nothing."""
-
-
-async def init(session: LiveSession, arguments: SlashArguments) -> SlashResult:
-    exists = _has_rules(session.folder)
-    prompt = _INIT_AGAIN if exists else _INIT
-    if arguments.text:
-        prompt = f"{prompt}\n\nPay attention to this: {arguments.text}"
-    about = "AGENTS.md exists: it is edited, not written anew" if exists else "AGENTS.md is written by the agent"
-    return SlashResult.from_blocks(about, prompt=prompt)
-
-
-def _has_rules(folder: str) -> bool:
-    return os.path.lexists(os.path.join(folder, _RULES_FILE))
-
-
-# ---------------------------------------------------------------- diff
-async def diff_(session: LiveSession, arguments: SlashArguments) -> SlashResult:
-    words = arguments.at_most(1)
-    if words and words[0] == "git":
-        return _show_git_diff(await git_diff(session.folder))
-    turn = session.facts.turn(arguments.turn(words[0])).number if words else None
-    changes = session.changes(turn)
-    if changes:
-        title = f"turn {turn}" if turn else "all turns of this session"
-        return _show_changes(changes, title)
-    if turn is not None:
-        return SlashResult.from_blocks(f"turn {turn} changed no file")
-    return _show_git_diff(await git_diff(session.folder))
-
-
-def _show_changes(changes: Sequence[FileChange], title: str) -> SlashResult:
-    diffs = [change.diff() for change in changes]
-    rows = [(visible(change.name), *_counts(unified)) for change, unified in zip(changes, diffs, strict=True)]
-    return SlashResult.from_blocks(table(("file", "+", "−"), rows, title=title), diff(_cut_diff("".join(diffs))))
-
-
-def _counts(unified: str) -> tuple[int, int]:
-    """Lines that were added and removed."""
-    body = [line for line in unified.split("\n") if not line.startswith(("+++", "---"))]
-    return sum(line.startswith("+") for line in body), sum(line.startswith("-") for line in body)
-
-
-def _show_git_diff(state: GitDiff | None) -> SlashResult:
-    if state is None:
-        return SlashResult.from_blocks("no file was changed in this session, and the folder is in no git repository")
-    if state.problem:
-        return SlashResult.from_blocks(state.problem)
-    blocks = [diff(_cut_diff(state.diff), title="not committed")] if state.diff else []
-    if state.untracked:
-        blocks.append(lines([f"  {visible(name)}" for name in state.untracked], title="not tracked"))
-    return SlashResult(blocks=blocks) if blocks else SlashResult.from_blocks("nothing is changed")
-
-
-def _cut_diff(unified: str, most: int = _DIFF_CHARS_MAX) -> str:
-    if len(unified) <= most:
-        return unified
-    kept = unified[:most]
-    return f"{kept[: kept.rfind(chr(10)) + 1]}… {len(unified) - most} more characters\n"
-
-
-# ---------------------------------------------------------------- review
-async def review(session: LiveSession, arguments: SlashArguments) -> SlashResult:
-    """Return the diff goes beside the prompt: it is text from files, which may come from outside."""
-    state = await git_diff(session.folder)
-    material = _material(state) if state is not None and not state.problem else ""
-    if not material:
-        material = "".join(change.diff() for change in session.changes(None))
-    if not material:
-        return SlashResult.from_blocks("there is nothing to review: no change is uncommitted")
-    prompt = f"{_REVIEW}\n\nLook above all at this: {arguments.text}" if arguments.text else _REVIEW
-    return SlashResult(prompt=prompt, send_with={"beside": _cut_diff(material, _REVIEWED_CHARS_MAX)})
-
-
-def _material(state: GitDiff) -> str:
-    untracked = "".join(f"new file, not tracked: {name}\n" for name in state.untracked)
-    return f"{untracked}{state.diff}"

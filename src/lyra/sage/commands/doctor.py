@@ -30,6 +30,7 @@ from lyra.sage.project.rules import rule_asks
 from lyra.sage.session.index import SessionIndex
 from lyra.sage.session.record import sessions_folder
 from lyra.sage.session.usage_log import UsageLog, local_day
+from lyra.sandbox.sandbox import may_work
 
 if TYPE_CHECKING:
     from lyra.sage.agent.live import LiveSession
@@ -68,6 +69,7 @@ def sage_checks(config: Config, folder: str, model: str = "", root: Path | None 
         yield _index(sessions)
         yield _usage(sessions, config)
     yield _trust(config, folder)
+    yield _commands()
     yield _program("git", "state, changes and worktrees of repositories", "install the package git")
     yield _program("rg", "quicker searches", "install the package ripgrep")
     for package in _UI:
@@ -134,6 +136,14 @@ def _trust(config: Config, folder: str) -> SageCheck:
             "trust", "missing", detail, "`sage trust show` says what is asked for, `sage trust add` trusts it"
         )
     return SageCheck("trust", "ok", "trusted" if files else "the folder's files ask for nothing")
+
+
+def _commands() -> SageCheck:
+    """Return what becomes of commands here: without a sandbox a person is asked about each."""
+    if may_work():
+        return SageCheck("commands", "ok", "run in the sandbox")
+    detail = "no sandbox: each is asked about and has all your rights, rules for Bash do not count, and -p runs none"
+    return SageCheck("commands", "missing", detail, "use Linux with bubblewrap, or a Linux container")
 
 
 def _program(name: str, use: str, how: str) -> SageCheck:

@@ -13,26 +13,32 @@ command is then in no list, and a typed one gets that sentence.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
+from lyra.config.asks import folder_asks
+from lyra.config.trust import trust_for
 from lyra.core.checking.check import did_you_mean
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError
+from lyra.sage.agent.attachments import attach
 from lyra.sage.agent.live import LiveSession
-from lyra.sage.commands import conversation, doctor, figures, settings, tasks
+from lyra.sage.commands import conversation, doctor, figures, project, settings, tasks
 from lyra.sage.commands.result import SlashArguments, SlashResult, lines, table
 from lyra.sage.extensions.custom_commands import CustomCommand
+from lyra.sage.extensions.extensions import extension_asks
 
 SlashFunction = Callable[[LiveSession, SlashArguments], Awaitable[SlashResult]]
 
 
 class SlashCommand(NamedTuple):
-    """One row. `hint` shows the arguments: words in brackets may be left out."""
+    """One row. `hint` shows the arguments: words in brackets may be left out. `reads`: it changes nothing and asks no
+    model, always or where it has no arguments (`bare`), so that it is answered while a turn is under way."""
 
     name: str
     help: str
     hint: str
     function: SlashFunction
+    reads: Literal["", "bare", "always"] = ""
 
     @property
     def usage(self) -> str:
@@ -91,55 +97,77 @@ async def _exit(_session: LiveSession, arguments: SlashArguments) -> SlashResult
 
 
 _TABLE: Final = (
-    SlashCommand("help", "Show the commands, or what one does.", "[COMMAND]", _help),
+    SlashCommand("help", "Show the commands, or what one does.", "[COMMAND]", _help, "always"),
     SlashCommand("clear", "Begin a new conversation in this session.", "", conversation.clear),
     SlashCommand("compact", "Replace all but the last turn by a summary.", "[WHAT TO KEEP]", conversation.compact),
-    SlashCommand("context", "Show what the model's context window is filled with.", "", figures.context),
-    SlashCommand("cost", "Show tokens and cost of turns, agents, the session and the day.", "[GROUP]", figures.cost),
-    SlashCommand("status", "Show the session, its model, mode, sandbox, servers and limits.", "", figures.status),
-    SlashCommand("model", "Show models, or switch to one.", "[PROVIDER/MODEL | WORD]", settings.model),
+    SlashCommand("context", "Show what the model's context window is filled with.", "", figures.context, "always"),
     SlashCommand(
-        "effort", "Show or choose how much the model thinks.", "[none | low | medium | high]", settings.effort
+        "cost", "Show tokens and cost of turns, agents, the session and the day.", "[GROUP]", figures.cost, "always"
     ),
     SlashCommand(
-        "plan", "Switch to plan mode, show the last plan, or leave.", "[open | off | clear | TASK]", settings.plan
+        "status", "Show the session, its model, mode, sandbox, servers and limits.", "", figures.status, "always"
+    ),
+    SlashCommand("model", "Show models, or switch to one.", "[PROVIDER/MODEL | WORD]", settings.model, "bare"),
+    SlashCommand(
+        "effort", "Show or choose how much the model thinks.", "[none | low | medium | high]", settings.effort, "always"
+    ),
+    SlashCommand(
+        "plan",
+        "Switch to plan mode, show the last plan, carry it out, or leave.",
+        "[open | go | off | clear | TASK]",
+        settings.plan,
     ),
     SlashCommand(
         "permissions",
         "Show rules and modes, add a rule, or change the mode.",
         "[allow RULE | deny RULE | mode [MODE]] [--keep]",
         settings.permissions,
+        "bare",
     ),
-    SlashCommand("diff", "Show changes of the session, of a turn, or of git.", "[TURN | git]", conversation.diff_),
+    SlashCommand("diff", "Show changes of the session, of a turn, or of git.", "[TURN | git]", project.diff_, "always"),
+    SlashCommand("add-dir", "Work in a further folder, too, or list them.", "[FOLDER]", settings.add_dir, "bare"),
     SlashCommand(
-        "review", "Have the changes reviewed that are not committed.", "[WHAT TO LOOK AT]", conversation.review
+        "review",
+        "Have changes reviewed: those not committed, of a branch or of a pull request.",
+        "[BRANCH | pr N] [WHAT TO LOOK AT]",
+        project.review,
     ),
     SlashCommand("undo", "Restore files and conversation to before a turn.", "[TURN] [--force]", conversation.undo),
-    SlashCommand("checkpoint", "Name this moment, or list those that have a name.", "[NAME]", conversation.checkpoint),
+    SlashCommand(
+        "rewind", "Go back to before an earlier prompt, to change it.", "[TURN] [--force]", conversation.rewind, "bare"
+    ),
+    SlashCommand(
+        "checkpoint", "Name this moment, or list those that have a name.", "[NAME]", conversation.checkpoint, "bare"
+    ),
     SlashCommand("restore", "Go back to a checkpoint.", "[NAME] [--force]", conversation.restore),
-    SlashCommand("resume", "List sessions of this folder, or open one.", "[ID | WORDS]", conversation.resume),
+    SlashCommand("resume", "List sessions of this folder, or open one.", "[ID | WORDS]", conversation.resume, "bare"),
     SlashCommand("fork", "Go on in a copy of this session, from a turn if named.", "[TURN]", conversation.fork),
-    SlashCommand("title", "Show or set the title of this session.", "[TEXT]", conversation.title),
+    SlashCommand("title", "Show or set the title of this session.", "[TEXT]", conversation.title, "bare"),
     SlashCommand(
         "export", "Write the conversation to a file.", "FILE [markdown | json] [--force]", conversation.export
     ),
-    SlashCommand("tools", "List the tools and the rules for them, or show one.", "[TOOL]", tasks.tools),
-    SlashCommand("mcp", "Show MCP servers, or one with its prompts.", "[SERVER | reconnect SERVER]", figures.mcp),
+    SlashCommand("tools", "List the tools and the rules for them, or show one.", "[TOOL]", tasks.tools, "always"),
+    SlashCommand(
+        "mcp", "Show MCP servers, or one with its prompts.", "[SERVER | reconnect SERVER]", figures.mcp, "bare"
+    ),
     SlashCommand(
         "memory",
         "Show the files of rules that count, or add a line to AGENTS.md.",
         "[add TEXT]",
         tasks.memory,
+        "bare",
     ),
-    SlashCommand("tasks", "Show sub-agents and background commands, and act on one.", tasks.HINT, tasks.tasks),
-    SlashCommand("init", "Have AGENTS.md written for this project.", "[WHAT MATTERS]", conversation.init),
-    SlashCommand("commands", "List commands of your own and prompts of MCP servers.", "", _commands),
-    SlashCommand("config", "Show the settings in force and where they come from.", "[SECTION | KEY]", settings.config),
+    SlashCommand("tasks", "Show sub-agents and background commands, and act on one.", tasks.HINT, tasks.tasks, "bare"),
+    SlashCommand("init", "Have AGENTS.md written for this project.", "[WHAT MATTERS]", project.init),
+    SlashCommand("commands", "List commands of your own and prompts of MCP servers.", "", _commands, "always"),
     SlashCommand(
-        "output", "Show or set how much of tool calls is shown.", "[text | compact | verbose]", settings.output
+        "config", "Show the settings in force and where they come from.", "[SECTION | KEY]", settings.config, "always"
+    ),
+    SlashCommand(
+        "output", "Show or set how much of tool calls is shown.", "[text | compact | verbose]", settings.output, "bare"
     ),
     SlashCommand("expand", "Show whole what was folded.", "[N]", _expand),
-    SlashCommand("doctor", "Check what Sage needs on this machine.", "", doctor.doctor),
+    SlashCommand("doctor", "Check what Sage needs on this machine.", "", doctor.doctor, "always"),
     SlashCommand("exit", "Leave; the session can be resumed.", "", _exit),
 )
 COMMANDS: Final[dict[str, SlashCommand]] = {command.name: command for command in _TABLE}
@@ -162,11 +190,18 @@ async def run_command(session: LiveSession, text: str, *, elsewhere: Mapping[str
         return await command.function(session, SlashArguments(rest, command.usage))
     custom = custom_commands(session).get(name)
     if custom is not None:
-        return custom_result(custom, rest)
+        return await custom_result(session, custom, rest)
     prompt = await figures.prompt_result(session, name, rest)
     if prompt is not None:
         return prompt
     raise _unknown(session, name, elsewhere)
+
+
+def only_reads(text: str) -> bool:
+    """Return whether a line is a command that changes nothing and asks no model."""
+    typed, _, rest = text.strip().removeprefix("/").partition(" ")
+    command = COMMANDS.get(ALIASES.get(typed, typed) or "help")
+    return command is not None and (command.reads == "always" or (command.reads == "bare" and not rest.strip()))
 
 
 def command_list(session: LiveSession, elsewhere: Mapping[str, str] = _NOTHING) -> list[tuple[str, str]]:
@@ -179,9 +214,28 @@ def command_list(session: LiveSession, elsewhere: Mapping[str, str] = _NOTHING) 
 
 
 def _unknown(session: LiveSession, name: str, elsewhere: Mapping[str, str]) -> ConfigError:
+    waiting = _find_waiting_file(session, name)
+    if waiting is not None:
+        file, state = waiting
+        why = {"new": "is new", "changed": "has changed", "refused": "was refused"}[state]
+        return ConfigError(
+            f"/{visible(name[:80])} is a command of this project that waits for trust: {file} {why}",
+            hint="`sage trust show` says what it asks for, `sage trust add` trusts it",
+            key="command",
+        )
     near = did_you_mean(name, [known for known, _ in command_list(session, elsewhere)])
     hint = f"did you mean /{near}?" if near else "/help lists them"
     return ConfigError(f"there is no command /{visible(name[:80])}", hint=hint, key="command")
+
+
+def _find_waiting_file(session: LiveSession, name: str) -> tuple[str, str] | None:
+    """Return the project's file that would make a command and is not trusted, and its state."""
+    trust, names = trust_for(session.folder, session.options.trust), (f"/{name}", f"skill {name}")
+    for file in folder_asks(session.folder, more=extension_asks(session.folder)):
+        state = file.state(trust)
+        if state != "trusted" and any(ask.name in names for ask in file.asks):
+            return file.shown_name, state
+    return None
 
 
 # ---------------------------------------------------------------- custom
@@ -200,11 +254,14 @@ def problems_of(session: LiveSession) -> tuple[str, ...]:
     return session.equipment.extensions.problems if session.equipment is not None else ()
 
 
-def custom_result(command: CustomCommand, rest: str) -> SlashResult:
-    """Return the prompt that a command becomes, with the limits that its file sets for it."""
-    send_with: dict[str, Any] = {}
+async def custom_result(session: LiveSession, command: CustomCommand, rest: str) -> SlashResult:
+    """Return the prompt that a command becomes, with the files that it names and the limits that its file sets."""
+    prompt = command.expand(rest)
+    attached = await attach(session, prompt)
+    send_with = attached.send_with
     if command.allowed_tools is not None:
         send_with["only"] = command.allowed_tools
     if command.model:
         send_with["model"] = command.model
-    return SlashResult.from_blocks(f"from {visible(command.source)}", prompt=command.expand(rest), send_with=send_with)
+    told = lines([f"from {visible(command.source)}", *attached.notes])
+    return SlashResult(blocks=[told], prompt=prompt, send_with=send_with)

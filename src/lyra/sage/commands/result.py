@@ -9,14 +9,15 @@ A block is a mapping with a `type`:
     diff     diff, title                  a unified diff
 
 A face shows the blocks, then does what else the result asks for: send `prompt` to the session, with `send_with` as
-further arguments of its method `send`; open another session (`open_session`); or leave (`exit`).
+further arguments of its method `send`; open another session (`open_session`); put a `draft` into the prompt; or leave
+(`exit`). A face that can offer `choices` shows those in place of the blocks: each is a slash command.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -27,6 +28,22 @@ from lyra.errors import ConfigError
 
 Block = dict[str, Any]
 _FENCES: Final = {"diff": "diff"}  # the language of a block of code by the type of the block; text for the others
+
+
+class SlashChoice(NamedTuple):
+    """One row of what a person may choose, and the slash command that choosing it means."""
+
+    label: str
+    about: str
+    command: str
+
+
+class Choices(msgspec.Struct, frozen=True):
+    """`search` gives rows for words that no label has, such as what was said in a session."""
+
+    title: str
+    rows: Sequence[SlashChoice]
+    search: Callable[[str], list[SlashChoice]] | None = None
 
 
 class SlashResult(msgspec.Struct, kw_only=True):
@@ -40,6 +57,8 @@ class SlashResult(msgspec.Struct, kw_only=True):
     open_session: str = ""
     fork: bool = False
     before_turn: int | None = None
+    draft: str = ""
+    choices: Choices | None = None
     exit: bool = False
     refused: str = ""
 

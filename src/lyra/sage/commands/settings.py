@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 import msgspec
@@ -11,10 +12,19 @@ from lyra.core.clock import SystemClock
 from lyra.core.providers import USUAL
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError
-from lyra.models.pricing import context_window, list_published_names
+from lyra.models.pricing import Price, context_window, list_published_names
 from lyra.models.settings import settings_of
 from lyra.sage.agent.live import LiveSession
-from lyra.sage.commands.result import SlashArguments, SlashResult, lines, table, text, tokens
+from lyra.sage.commands.result import (
+    Choices,
+    SlashArguments,
+    SlashChoice,
+    SlashResult,
+    lines,
+    table,
+    text,
+    tokens,
+)
 from lyra.tools.permissions.decision import MODES
 from lyra.tools.permissions.rules import Rule
 
@@ -24,6 +34,7 @@ OUTPUT_MODES: Final = {
     "verbose": "tool calls with all of their output",
 }
 _MODELS_SHOWN: Final = 40
+_GO: Final = "The plan is approved. Carry it out now."
 _DAYS_BACK: Final = 60
 
 
@@ -49,11 +60,9 @@ async def config(session: LiveSession, arguments: SlashArguments) -> SlashResult
 async def model(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     """Return a name with a slash is switched to; any other word is looked for in the published names of models."""
     words = arguments.at_most(1)
-    if not words:
-        return _model_table(session, _models_used(session))
+    if not words or "/" not in words[0]:
+        return await asyncio.to_thread(_offer_models, session, words[0] if words else "")
     name = words[0]
-    if "/" not in name:
-        return _model_table(session, dict.fromkeys(_list_published(session, name), ""))
     runtime_of(session.kernel).models.find(name)  # raises where the provider is not known, or has no key
     await session.set_model(name)
     return SlashResult.from_blocks(f"model: {session.model}")
@@ -74,15 +83,32 @@ def _list_published(session: LiveSession, word: str) -> list[str]:
     return [name for name in names if word.lower() in name.lower()]
 
 
-def _model_table(session: LiveSession, models: dict[str, str]) -> SlashResult:
-    rows = [
-        (visible(name), _window(name), "in use" if name == session.model else about) for name, about in models.items()
-    ]
-    more = f"{len(rows) - _MODELS_SHOWN} more; " if len(rows) > _MODELS_SHOWN else ""
+def _offer_models(session: LiveSession, word: str) -> SlashResult:
+    """Return the models to choose from: those that were used, or those whose names have a word; all where a face lets
+    a person choose."""
+    used = _models_used(session) if not word else {}
+    published = dict.fromkeys(_list_published(session, word), "")
+    prices = runtime_of(session.kernel).models.settings.prices
+    rows = {
+        name: (_window(name), show_price(prices.find(name)), "in use" if name == session.model else about)
+        for name, about in (used | published | used).items()
+    }
+    listed = [(visible(name), *rows[name]) for name in (used or published)]
+    more = f"{len(listed) - _MODELS_SHOWN} more; " if len(listed) > _MODELS_SHOWN else ""
     hint = f"{more}/model PROVIDER/MODEL switches, /model WORD searches; names that are not listed work, too"
-    if not rows:
+    if not listed:
         return SlashResult.from_blocks("no published name of a provider that has a key matches", hint)
-    return SlashResult.from_blocks(table(("model", "window", ""), rows[:_MODELS_SHOWN]), hint)
+    shown = table(("model", "window", "a million tokens", ""), listed[:_MODELS_SHOWN])
+    offered = [SlashChoice(name, "  ".join(filter(None, row)), f"/model {name}") for name, row in rows.items()]
+    return SlashResult.from_blocks(shown, hint, choices=Choices("model", offered))
+
+
+def show_price(price: Price | None) -> str:
+    """Return what a million tokens cost, in and out; `?` where that is not known."""
+    if price is None:
+        return "?"
+    into, out = price.usd_per_mtok
+    return f"${into:g} in, ${out:g} out"
 
 
 def _is_usable(session: LiveSession, provider: str) -> bool:
@@ -128,6 +154,17 @@ async def output(session: LiveSession, arguments: SlashArguments) -> SlashResult
     mode = arguments.choice(words[0], OUTPUT_MODES)
     session.keep(output=mode)
     return SlashResult.from_blocks(f"output: {mode}: {OUTPUT_MODES[mode]}")
+
+
+# ---------------------------------------------------------------- folders
+async def add_dir(session: LiveSession, arguments: SlashArguments) -> SlashResult:
+    """Show the folders of a session, or add one."""
+    path = arguments.text
+    if path:
+        folder = await session.add_folder(path)
+        return SlashResult.from_blocks(f"Sage works in {visible(folder)}, too; changes there can be undone")
+    folders = (session.folder, *session.headless.setup.also)
+    return SlashResult.from_blocks(lines(map(visible, folders)), "/add-dir FOLDER adds one")
 
 
 # ---------------------------------------------------------------- permissions
@@ -183,7 +220,7 @@ def _rules(session: LiveSession) -> SlashResult:
 
 # ---------------------------------------------------------------- plan
 async def plan(session: LiveSession, arguments: SlashArguments) -> SlashResult:
-    """Words other than open, off and clear are a task to plan."""
+    """Words other than open, go, off and clear are a task to plan."""
     word = arguments.text.strip()
     if word == "open":
         kept = session.facts.settings.get("plan")
@@ -193,6 +230,9 @@ async def plan(session: LiveSession, arguments: SlashArguments) -> SlashResult:
         return SlashResult.from_blocks("the plan is forgotten")
     if word == "off":
         return await _leave_plan(session)
+    if word == "go":
+        left = await _leave_plan(session)
+        return left if session.mode == "plan" else SlashResult(blocks=left.blocks, prompt=_GO)
     if session.mode != "plan":
         session.keep(mode_before_plan=session.mode)
         await session.set_mode("plan")

@@ -7,15 +7,15 @@
     ---
     You compare the documentation with the code …
 
-`sub_agent_definitions` gives the built-in ones (`BUILT_IN`) and those of the files; a file cannot take a built-in
-name. A definition only narrows: its permission mode counts where it is tighter than the caller's (`tighter_mode`), its
-budget lies inside the caller's. Nothing is started here: that is `lyra.sage.agent`'s.
+`AgentFiles.definitions` are the built-in ones (`BUILT_IN`) and those of files, which cannot take a built-in name. A
+definition only narrows: its permission mode counts where it is tighter than the caller's (`tighter_mode`), its budget
+lies inside the caller's. Nothing is started here: that is `lyra.sage.agent`'s.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -114,7 +114,7 @@ _KEYS: Final = (
 _TURNS_MAX: Final = 1_000
 _RESERVED: Final = frozenset({*(name.lower() for name in BUILT_IN), "general", "task"})
 # From the tightest: `plan` only reads, `deny-unasked` asks no question.
-_TIGHTNESS: Final = ("plan", "deny-unasked", "default", "accept-edits", "bypass")
+_TIGHTNESS: Final = ("plan", "deny-unasked", "default", "accept-edits", "sandboxed", "bypass")
 assert set(_TIGHTNESS) == set(MODES)
 
 
@@ -138,12 +138,6 @@ class AgentFiles(ExtensionFiles[SubAgentDefinition]):
             return None, mistakes
         definition = _definition(file, place)
         return (None if file.report.mistakes else definition), file.report.mistakes
-
-
-def sub_agent_definitions(places: Iterable[ExtensionPlace]) -> dict[str, SubAgentDefinition]:
-    """Return the sub-agents by name: built-in ones first, then those of the places. Files with mistakes are left out;
-    an AgentFiles says which."""
-    return AgentFiles(places).definitions()
 
 
 def _definition(file: MarkdownFile, place: ExtensionPlace) -> SubAgentDefinition:

@@ -9,7 +9,7 @@
 
 `$ARGUMENTS` is all that follows the command, as it was typed; `$ARG1`, `$ARG2` … are its words, split as a shell does;
 `$ARGUMENTS_JSON` is the list of words; a name of `arguments` is the word at its place (`$scope`). A value is put in as
-text and never looked through again. `@file` is left as it is: the prompt's own expansion reads files, with its rights.
+text and never looked through again for variables. `@file` attaches a file, as in a prompt (`agent/attachments`).
 A file cannot take a name of Sage's own, and those of plugins come before a project's, a project's before the user's.
 """
 
@@ -39,9 +39,35 @@ from lyra.sage.extensions.extension_files import (
 BUILT_IN_COMMANDS: Final = frozenset(
     (
         *("help", "clear", "compact", "init", "config", "checkpoint", "restore", "undo", "cost", "context", "status"),
-        *("resume", "fork", "plan", "title", "model", "output", "tools", "mcp", "permissions", "memory", "tasks"),
+        *(
+            "resume",
+            "fork",
+            "plan",
+            "title",
+            "model",
+            "effort",
+            "output",
+            "tools",
+            "mcp",
+            "permissions",
+            "memory",
+            "tasks",
+        ),
         *("diff", "review", "doctor", "export", "exit", "quit", "agents", "skills", "plugins", "hooks", "mode"),
-        *("usage", "sessions", "trust", "login", "logout", "reload", "theme", "version", "commands", "expand"),
+        *(
+            "usage",
+            "sessions",
+            "trust",
+            "login",
+            "logout",
+            "reload",
+            "theme",
+            "version",
+            "commands",
+            "expand",
+            "rewind",
+        ),
+        "add-dir",
     )
 )
 _KEYS: Final = ("description", "argument_hint", "arguments", "allowed_tools", "model")

@@ -5,21 +5,20 @@
 Git obeys the settings of the repository it looks at, and they can name programs: monitors, hooks, filters, pagers. So
 git runs in the sandbox, with the repository read-only and without a network, the settings of the user and of the
 machine are not read, and those that run a program in a query are switched off. What the sandbox cannot hold does not
-run: then the state has the branch alone, which `read_head` reads. A query is bounded in time. `read_head` reads the
-branch from files, quickly enough for a status line, and runs no program. `git_diff` gives the changes that are not
-committed.
+run: then the state has the branch alone, which `lyra.tools.git.repository.read_head` reads. A query is bounded in time.
+`git_diff` gives the changes that are not committed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import shlex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lyra.core.secrets.visible import visible
 from lyra.errors import LyraError
+from lyra.tools.git.repository import ENVIRONMENT, SETTINGS, GitHead, read_head
 
 if TYPE_CHECKING:
     from lyra.sandbox import Sandbox
@@ -29,21 +28,7 @@ GIT_S_MAX: Final = 2.0
 _COMMITS: Final = 5
 _TITLE_CHARS_MAX: Final = 100
 _OUTPUT_BYTES_MAX: Final = 4 << 20
-_SETTINGS: Final = (
-    *("core.fsmonitor=false", "core.hooksPath=/dev/null", "core.pager=cat", "core.attributesFile=/dev/null"),
-    *("log.showSignature=false", "diff.external=", "safe.bareRepository=explicit", "core.sshCommand=false"),
-    *("protocol.allow=never", "status.submoduleSummary=false", "credential.helper=", "core.untrackedCache=keep"),
-)
-_ENVIRONMENT: Final = {
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_CONFIG_GLOBAL": "/dev/null",
-    "GIT_TERMINAL_PROMPT": "0",
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_PAGER": "cat",
-    "GIT_ASKPASS": "/bin/false",
-    "GIT_EDITOR": "/bin/false",
-}
-GIT_COMMAND: Final = shlex.join(["git", "--no-pager", *(word for setting in _SETTINGS for word in ("-c", setting))])
+GIT_COMMAND: Final = shlex.join(["git", "--no-pager", *(word for setting in SETTINGS for word in ("-c", setting))])
 _STATUS: Final = "status --porcelain=v2 --branch -z --untracked-files=normal --ignore-submodules=all --no-renames"
 _LOG: Final = f"log -n {_COMMITS} --no-color --no-ext-diff --no-textconv --format=%h%x1f%cs%x1f%s"
 _SCRIPT: Final = f"{GIT_COMMAND} {_STATUS} && printf '\\0\\036' && {GIT_COMMAND} {_LOG} 2>/dev/null; exit 0"
@@ -108,7 +93,7 @@ async def run_git(head: GitHead, sandbox: Sandbox, script: str, timeout_s: float
         head.root,
         writable=False,
         readable=tuple(dict.fromkeys((head.git_folder, head.common_folder))),
-        env=_ENVIRONMENT,
+        env=ENVIRONMENT,
         limits=Limits(wall_s=timeout_s, output_bytes=_OUTPUT_BYTES_MAX, output_kept_bytes=_OUTPUT_BYTES_MAX),
     )
     result = await sandbox.run(["/bin/sh", "-c", script], profile, apart=True)
@@ -166,86 +151,6 @@ def _title(text: str) -> str:
     return shown if len(shown) <= _TITLE_CHARS_MAX else f"{shown[:_TITLE_CHARS_MAX]}…"
 
 
-# ---------------------------------------------------------------- git head
-
-_SMALL_BYTES_MAX: Final = 4_096
-_FOLDERS_UP_MAX: Final = 64
-_BRANCH: Final = re.compile(r"ref: refs/heads/([^\s\x00-\x20\x7f~^:?*\[\\]{1,200})")
-_COMMIT: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-
-
-class GitHead(NamedTuple):
-    """The folder of a repository's files, where git keeps its own (`git_folder`, and `common_folder` for all worktrees
-    together), and what is checked out: a branch, or else a commit."""
-
-    root: str
-    git_folder: str
-    common_folder: str
-    branch: str = ""
-    commit: str = ""
-
-    @property
-    def shown(self) -> str:
-        return self.branch or f"commit {self.commit[:10]}"
-
-
-def read_head(folder: str) -> GitHead | None:
-    """Return the repository that a folder is in; None where it is in none that can be read."""
-    root = os.path.realpath(folder)
-    for _ in range(_FOLDERS_UP_MAX):
-        entry = os.path.join(root, ".git")
-        if os.path.lexists(entry):
-            return _head_of(root, entry)
-        above = os.path.dirname(root)
-        if above == root:
-            return None
-        root = above
-    return None
-
-
-def _head_of(root: str, entry: str) -> GitHead | None:
-    if os.path.isdir(entry) and not os.path.islink(entry):
-        return _read(GitHead(root, entry, entry))
-    text = _small(entry)
-    if not text.startswith("gitdir: "):
-        return None
-    git_folder = os.path.realpath(os.path.join(root, text.removeprefix("gitdir: ").strip()))
-    common = os.path.realpath(os.path.join(git_folder, _small(os.path.join(git_folder, "commondir")).strip() or "."))
-    back = _small(os.path.join(git_folder, "gitdir")).strip()
-    is_worktree = bool(back) and os.path.dirname(git_folder) == os.path.join(common, "worktrees")
-    if is_worktree and os.path.realpath(os.path.join(git_folder, back)) == entry:
-        return _read(GitHead(root, git_folder, common))
-    return _read(GitHead(root, git_folder, git_folder)) if _is_submodule(root, git_folder) else None
-
-
-def _is_submodule(root: str, git_folder: str) -> bool:
-    """Return whether a folder is `.git/modules/…` of a repository that `root` lies in."""
-    above, separator, _ = git_folder.partition("/.git/modules/")
-    return bool(separator) and root.startswith(f"{above}/")
-
-
-def _read(head: GitHead) -> GitHead | None:
-    text = _small(os.path.join(head.git_folder, "HEAD")).strip()
-    branch = _BRANCH.fullmatch(text)
-    if branch is not None and branch[1].isprintable():
-        return head._replace(branch=branch[1])
-    return head._replace(commit=text) if _COMMIT.fullmatch(text) else None
-
-
-def _small(path: str) -> str:
-    """Return the text of a small plain file; "" for anything else. A pipe is not waited for."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        return os.read(descriptor, _SMALL_BYTES_MAX).decode("utf-8", "replace")
-    except OSError:
-        return ""
-    finally:
-        os.close(descriptor)
-
-
 # ---------------------------------------------------------------- git diff
 
 _GIT_S_MAX: Final = 10.0
@@ -257,6 +162,59 @@ _DIFF_SCRIPT: Final = (
     f"if {GIT_COMMAND} rev-parse -q --verify HEAD >/dev/null; then {GIT_COMMAND} {_DIFF} HEAD; "
     f"else {GIT_COMMAND} {_DIFF} --cached; fi && printf '\\0\\036' && {GIT_COMMAND} {_UNTRACKED}"
 )
+
+
+_REF: Final = re.compile(r"[A-Za-z0-9_][\w./@{}~^+-]{0,199}")
+_BRANCH_DIFF: Final = (
+    f'base=$({GIT_COMMAND} merge-base HEAD REF) && [ -n "$base" ] && from=REF to=HEAD && '
+    f'if [ "$base" = "$({GIT_COMMAND} rev-parse HEAD)" ]; then from=HEAD to=REF; fi && '
+    f'printf \'%s\\0\' "$to" && {GIT_COMMAND} {_DIFF} "$base" "$to"'
+)
+
+
+class BranchDiff(NamedTuple):
+    """What one of two branches has since they parted, and which that is in `words`."""
+
+    words: str
+    diff: str
+
+
+async def branch_diff(folder: str, name: str, *, sandbox: Sandbox | None = None) -> BranchDiff | None:
+    """Return what has come since HEAD and a branch (or tag, or commit) parted: on HEAD, or on the branch where HEAD has
+    nothing of its own. None where there is no such name."""
+    from lyra.sandbox import Sandbox
+
+    head = await asyncio.to_thread(read_head, folder)
+    if head is None or _REF.fullmatch(name) is None:
+        return None
+    box = sandbox or Sandbox()
+    check = f"{GIT_COMMAND} rev-parse -q --verify {shlex.quote(f'{name}^{{commit}}')}"
+    try:
+        commit = (await run_git(head, box, check, _GIT_S_MAX)).decode("ascii", "replace").strip()
+        if re.fullmatch("[0-9a-f]{40,64}", commit) is None:
+            return None
+        output = await run_git(head, box, _BRANCH_DIFF.replace("REF", commit), _GIT_S_MAX)
+    except (TimeoutError, LyraError):
+        return None
+    side, separator, changes = output.partition(b"\0")
+    if not separator:
+        return None
+    of_head = side == b"HEAD"
+    words = (
+        f"of {head.shown} since it parted from {name}" if of_head else f"of {name} since it parted from {head.shown}"
+    )
+    return BranchDiff(words, changes.decode("utf-8", "replace"))
+
+
+async def remote_url(folder: str, *, sandbox: Sandbox | None = None) -> str:
+    """Return the address of the remote `origin`; empty where there is none."""
+    from lyra.sandbox import Sandbox
+
+    head = await asyncio.to_thread(read_head, folder)
+    if head is None:
+        return ""
+    output = await run_git(head, sandbox or Sandbox(), f"{GIT_COMMAND} config --get remote.origin.url", _GIT_S_MAX)
+    return output.decode("utf-8", "replace").strip()
 
 
 class GitDiff(NamedTuple):

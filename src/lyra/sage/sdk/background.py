@@ -128,7 +128,7 @@ class ExecutionResult(msgspec.Struct, kw_only=True):
     @property
     def summary(self) -> str:
         """One line: the outcome, the steps, the tools, the cost."""
-        cost = "unknown cost" if self.cost_usd is None else f"${self.cost_usd:.4f}"
+        cost = "?" if self.cost_usd is None else f"${self.cost_usd:.4f}"
         return f"{self.outcome}: {self.steps} steps, {len(self.tool_calls)} tool calls, {cost}, {self.duration_ms} ms"
 
     def require(self) -> ExecutionResult:

@@ -80,7 +80,7 @@ class _MarkdownWriter:
 
     def head(self, record: SessionRecord) -> Iterator[str]:
         yield f"# {self._line(record.label, 200)}"
-        cost = "unknown" if record.cost_usd is None else f"${record.cost_usd:.4f}"
+        cost = "?" if record.cost_usd is None else f"${record.cost_usd:.4f}"
         facts = {
             "Session": record.id,
             "Folder": record.folder,

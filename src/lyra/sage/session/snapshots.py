@@ -111,6 +111,11 @@ class Snapshots:
             self._journal.close()
             self._contents.close()
 
+    @property
+    def turn(self) -> int:
+        """The number of the turn that has begun last."""
+        return self._history.turn
+
     # ------------------------------------------------------------ around tools
     def begin_turn(self, turn: int) -> None:
         """Begin a turn; turns after an undo have the numbers of those that were undone."""

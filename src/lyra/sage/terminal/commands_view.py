@@ -25,7 +25,7 @@ from lyra.sage.terminal.text.styled_lines import (
 )
 
 if TYPE_CHECKING:
-    from lyra.sage.commands.result import SlashResult
+    from lyra.sage.commands.result import Choices, SlashResult
 
 
 _BAR_COLUMNS: Final = 30
@@ -47,6 +47,14 @@ class ShownResult:
     @property
     def send_with(self) -> dict[str, Any]:
         return self._result.send_with
+
+    @property
+    def choices(self) -> Choices | None:
+        return self._result.choices
+
+    @property
+    def draft(self) -> str:
+        return self._result.draft
 
     @property
     def exit(self) -> bool:
@@ -73,6 +81,13 @@ def is_command(text: str) -> bool:
     """Return whether a line is a slash command; a path that begins with a slash, such as a dropped picture's, is
     not."""
     return text.startswith("/") and "/" not in text[1:].partition(" ")[0]
+
+
+def only_reads(text: str) -> bool:
+    """Return whether a command is answered while a turn is under way."""
+    from lyra.sage.commands.registry import only_reads
+
+    return only_reads(text)
 
 
 async def run_slash_command(session: Any, text: str) -> ShownResult:

@@ -1,7 +1,8 @@
 """The names of the files of a folder, for completion: from ripgrep, which honours .gitignore, or from a walk.
 
-The list is made in the background and again when it is old. Only names inside the folder are in it, without links that
-lead out, hidden folders and folders of dependencies. Names with control characters are left out. `PromptCompleter`
+The list is made in the background, and again when it is old; a name is looked up within milliseconds in a large folder.
+Only names inside the folder are in it, without links that lead out, hidden folders and folders of dependencies. Names
+with control characters are left out. `PromptCompleter`
 completes `@` and a file name, `/` and a command; `PromptHistory` keeps the prompts in a private file, without keys.
 """
 
@@ -13,7 +14,10 @@ import json
 import os
 import re
 import shutil
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from heapq import nsmallest
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -24,6 +28,7 @@ from lyra.core.clock import Clock
 from lyra.core.own_files import make_folder
 from lyra.core.secrets.redact import redact
 from lyra.core.user_folders import data_folder
+from lyra.kernel.base.tasks import Tasks
 from lyra.sage.terminal.text.styled_lines import exact
 
 _FILES_MAX: Final = 50_000
@@ -33,38 +38,94 @@ _MATCHES_MAX: Final = 50
 _LEFT_OUT: Final = frozenset({"node_modules", "__pycache__", "venv", "target", "dist", "build"})
 
 
+class FileIndex:
+    """The names of a folder in the orders that they are looked up in, all in small letters beside the names."""
+
+    __slots__ = ("by_end", "by_length", "by_start", "line_starts", "lines")
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        named = list(names)
+        folders = {f"{os.path.dirname(name)}/" for name in named if "/" in name}
+        shown = {name for name in (*named, *folders) if name and name.isprintable()}
+        self.by_start = sorted((name.lower(), name) for name in shown)
+        self.by_end = sorted((lower.rstrip("/").rpartition("/")[2], name) for lower, name in self.by_start)
+        self.by_length = sorted(self.by_start, key=lambda pair: len(pair[0]))
+        self.lines = "".join(f"\n{lower}" for lower, _ in self.by_length)  # one search of it is quicker than many
+        self.line_starts = [0, *accumulate(len(lower) + 1 for lower, _ in self.by_length)]
+
+    def matching(self, typed: str, most: int) -> list[str]:
+        """Return the names that match what was typed, best first: those that begin with it, those whose last part does,
+        those that have it anywhere, and those that have its letters in their order, close together. A name of a later
+        kind is looked for only where the earlier kinds are not enough."""
+        typed = typed.lower()
+        if not typed:
+            return [name for _, name in self.by_length[:most]]
+        matches: dict[str, None] = dict.fromkeys(_begin(self.by_start, typed, most))
+        if len(matches) < most:
+            matches.update(dict.fromkeys(_begin(self.by_end, typed, most)))
+        if len(matches) < most:
+            matches.update(dict.fromkeys(islice(self._with_part(typed), most)))
+        if len(matches) < most:
+            matches.update(dict.fromkeys(self._with_letters(typed, most)))
+        return list(matches)[:most]
+
+    def _with_part(self, typed: str) -> Iterator[str]:
+        """Yield the names that have this text anywhere, the shortest first."""
+        position = self.lines.find(typed)
+        while position >= 0:
+            index = bisect_right(self.line_starts, position) - 1
+            yield self.by_length[index][1]
+            position = self.lines.find(typed, self.line_starts[index + 1])
+
+    def _with_letters(self, typed: str, most: int) -> list[str]:
+        """Return the names that have these letters in their order; those come first where they stand closest."""
+        first, *others = (re.escape(char) for char in typed)
+        rest = "".join(f"[^{char}\n]*+{char}" for char in others)
+        matches = re.finditer(f"\n[^{first}\n]*+({first}{rest})", self.lines)
+        closest = nsmallest(most, ((match.end(1) - match.start(1), match.start()) for match in matches))
+        return [self.by_length[bisect_left(self.line_starts, start)][1] for _, start in closest]
+
+
+def _begin(pairs: list[tuple[str, str]], typed: str, most: int) -> list[str]:
+    """Return the shortest names whose key begins with what was typed, of pairs in the order of their keys."""
+    start, end = bisect_left(pairs, (typed, "")), bisect_left(pairs, (f"{typed}\U0010ffff", ""))
+    return nsmallest(most, (name for _, name in pairs[start:end]), key=lambda name: (len(name), name))
+
+
 class FileNames:
-    """The list for one folder."""
+    """The list for one folder. An old list is used while a new one is made."""
 
     def __init__(self, folder: str, clock: Clock) -> None:
         self._folder = folder
         self._clock = clock
-        self._names: list[str] = []
+        self._names: FileIndex | None = None
         self._read_s = float("-inf")
-        self._lock = asyncio.Lock()
+        self._reading: asyncio.Task[None] | None = None
+        self._tasks = Tasks()
 
     async def matching(self, typed: str) -> list[str]:
         """Return the names that match what was typed, best first."""
-        await self._refresh()
-        typed = typed.lower()
-        ranked: list[tuple[int, int, str]] = []
-        for name in self._names:
-            rank = _rank(name.lower(), typed)
-            if rank is not None:
-                ranked.append((rank, len(name), name))
-        ranked.sort()
-        return [name for _, _, name in ranked[:_MATCHES_MAX]]
+        reading = self.refresh()
+        if self._names is None and reading is not None:
+            await asyncio.wait([reading])
+        return (self._names or FileIndex()).matching(typed, _MATCHES_MAX)
 
-    async def _refresh(self) -> None:
-        async with self._lock:
-            if self._clock.monotonic() - self._read_s < _AGE_S:
-                return
-            names = await self._from_ripgrep()
-            if names is None:
-                names = await asyncio.to_thread(self._from_walk)
-            folders = {f"{os.path.dirname(name)}/" for name in names if "/" in name}
-            self._names = sorted(name for name in (*names, *folders) if name.isprintable())
-            self._read_s = self._clock.monotonic()
+    def refresh(self) -> asyncio.Task[None] | None:
+        """Begin to make the list anew where it is old; gives what makes it, if anything does."""
+        is_old = self._clock.monotonic() - self._read_s >= _AGE_S
+        if is_old and (self._reading is None or self._reading.done()):
+            self._reading = self._tasks.start(self._read(), name="file names")
+        return self._reading
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    async def _read(self) -> None:
+        names = await self._from_ripgrep()
+        if names is None:
+            names = await asyncio.to_thread(self._from_walk)
+        self._names = await asyncio.to_thread(FileIndex, names)
+        self._read_s = self._clock.monotonic()
 
     async def _from_ripgrep(self) -> list[str] | None:
         program = shutil.which("rg")
@@ -101,19 +162,6 @@ class FileNames:
             if len(names) >= _FILES_MAX:
                 break
         return names[:_FILES_MAX]
-
-
-def _rank(name: str, typed: str) -> int | None:
-    """Return how well a name matches: its start, the start of its last part, anywhere, its letters in order; None:
-    not."""
-    if name.startswith(typed):
-        return 0
-    if name.rstrip("/").rpartition("/")[2].startswith(typed):
-        return 1
-    if typed in name:
-        return 2
-    rest = iter(name)
-    return 3 if all(char in rest for char in typed) else None
 
 
 # ---------------------------------------------------------------- completion

@@ -1,7 +1,8 @@
 """Conversation: what the person submits, done one after the other; turns, commands, shell commands, questions.
 
-`submit` takes a text at any time; while a turn runs it waits in line. `interrupt` stops what runs and gives the waiting
-texts back to the prompt. The screen calls these and draws `live_lines`; it knows nothing of sessions. Slash commands
+`submit` takes a text at any time. While a turn runs, a message waits: for the model's next step, or else for the end of
+the turn; a command that only reads is answered at once. `interrupt` stops what runs and gives the waiting texts back to
+the prompt. The screen calls these and draws `live_lines`; it knows nothing of sessions. Slash commands
 come from `lyra.sage.commands`; only `/expand` is the terminal's own. A `!command` of the user runs in their own shell
 with their own rights; its output is shown as it comes.
 """
@@ -13,17 +14,17 @@ import contextlib
 import os
 import signal
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing
 from typing import Any, Final, NamedTuple
 
 from lyra.core.clock import Clock, loop_clock
 from lyra.errors import LyraError
 from lyra.kernel.base.tasks import Tasks
+from lyra.sage.agent.attachments import attach
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.agent.tasks.state import TaskRecord
-from lyra.sage.terminal.attachments import prompt_of
-from lyra.sage.terminal.commands_view import is_command, run_slash_command
+from lyra.sage.terminal.commands_view import ShownResult, is_command, only_reads, run_slash_command
 from lyra.sage.terminal.echo import (
     Folds,
     Paper,
@@ -34,7 +35,8 @@ from lyra.sage.terminal.echo import (
     render_fold,
     task_words,
 )
-from lyra.sage.terminal.question import TerminalQuestion
+from lyra.sage.terminal.picker import Picker
+from lyra.sage.terminal.question import Decision, TerminalQuestion, plan_question
 from lyra.sage.terminal.question_desk import QuestionDesk
 from lyra.sage.terminal.text.styled_lines import MARGIN, Line, clip, indent_lines, scrub, scrub_lines, wrap_text
 from lyra.sage.terminal.turn_view import TurnView
@@ -46,12 +48,20 @@ class Submission:
     """A text from the prompt; `folded` is how it stood there, with marks in place of pasted texts. `is_shown`: it
     stands on the screen already, as the last line."""
 
-    __slots__ = ("folded", "is_shown", "text")
+    __slots__ = ("folded", "images", "is_shown", "key", "text")
 
-    def __init__(self, text: str, folded: str = "", *, is_shown: bool = False) -> None:
+    def __init__(self, text: str, folded: str = "", *, is_shown: bool = False, images: Sequence[Any] = ()) -> None:
         self.text = text
         self.folded = folded or text
         self.is_shown = is_shown
+        self.images = tuple(images)
+        self.key = ""  # of a message that the model is to read in the middle of the turn
+
+    @property
+    def is_message(self) -> bool:
+        """Whether it is for the model, and no command."""
+        text = self.text.strip()
+        return bool(text) and not is_command(text) and not text.startswith("!")
 
 
 class Conversation:
@@ -67,17 +77,24 @@ class Conversation:
         self.desk = QuestionDesk(session, self.sheet, self.folds, self.clock, self._tasks)
         self.waiting: deque[Submission] = deque()
         self.view: TurnView | None = None
+        self.picker: Picker | None = None  # choices of a command, while they are offered
+        self.can_pick = False  # the screen has keys for a picker
         self.restore: Callable[[str], None] = lambda _text: None  # gives a text back to the prompt
         self.refresh: Callable[[], None] = lambda: None  # the status may have changed
         self.reopened: Callable[[], None] = lambda: None  # another session is open in place of the first
+        self.changed: Callable[[], None] = lambda: None  # what waits has changed
         self.look: Callable[[], None] = lambda: None  # tell what has changed in files, before something is done
         self.ended = False
         self._effort = "medium"  # that the key for thinking goes back to
         self._beside: list[str] = []  # output of the user's commands, for the next prompt
+        self._steered: list[Submission] = []  # that the model has got, and the screen does not show yet
         self._shell: ShellView | None = None
         self._turn: asyncio.Task[None] | None = None
         self._is_stopping = False
+        self._has_looked = False  # at all files of the folder, which undo needs
         self._wake = asyncio.Event()
+        session.steering.listeners.append(self._on_steered)
+        self.desk.on_plan = self._on_plan
 
     @property
     def paper(self) -> Paper:
@@ -97,18 +114,81 @@ class Conversation:
         if submission.text.strip().startswith("/expand"):
             self._expand(submission.text)
             return
-        if submission.text.strip():
+        if self.working and is_command(submission.text.strip()) and only_reads(submission.text):
+            self._tasks.start(self._answer_beside(submission), name="command")
+        elif submission.text.strip():
             self.waiting.append(submission)
             self._wake.set()
+            if self.view is not None and all(waiting.is_message for waiting in self.waiting):
+                self._tasks.start(self._steer(submission), name="steer")
+            self.changed()
             self.paper.mark_changed()
+
+    async def _answer_beside(self, submission: Submission) -> None:
+        """Answer a command that only reads, while something else is under way."""
+        self._echo(submission)
+        try:
+            result = await run_slash_command(self.session, submission.text.strip())
+        except LyraError as error:
+            self._show_error(error)
+        else:
+            self._show_result(result)
+
+    def _show_result(self, result: ShownResult) -> None:
+        """Offer the choices of a command, or print its blocks."""
+        if result.choices is not None and self.can_pick and result.choices.rows:
+            self.picker = Picker(result.choices)
+            self.paper.mark_changed()
+        else:
+            self.sheet.print("command", result.lines(self.sheet.width, self.paper.facts))
+
+    def pick(self) -> None:
+        """Take the row of the picker that is marked: its command is done."""
+        picker, self.picker = self.picker, None
+        if picker is not None and picker.marked is not None:
+            self.submit(Submission(picker.marked.command))
+        self.paper.mark_changed()
+
+    def close_picker(self) -> bool:
+        """Choose nothing; False where nothing is offered."""
+        is_open, self.picker = self.picker is not None, None
+        self.paper.mark_changed()
+        return is_open
+
+    async def _steer(self, submission: Submission) -> None:
+        """Have the model read a waiting message before it is asked next; one with images waits for its own turn."""
+        attached = await attach(self.session, submission.folded)
+        if submission.images or attached.images:
+            return
+        if submission in self.waiting and self.view is not None and self.session.is_busy:
+            submission.key = self.session.steer(submission.text, beside=attached.beside)
+
+    def _on_steered(self, key: str, _text: str) -> None:
+        """Take a waiting message as sent: the model has got it, after the calls whose ends are still to be shown."""
+        for submission in self.waiting:
+            if submission.key == key:
+                self.waiting.remove(submission)
+                self._steered.append(submission)
+                self._show_steered()
+                self.changed()
+                return
+
+    def _show_steered(self) -> None:
+        """Print the messages that the model has got in the middle of the turn, below the calls before them."""
+        if self.view is None or not self._steered or self.view.is_calling:
+            return
+        self.view.hold()
+        width = self.sheet.width
+        for submission in self._steered:
+            lines = prompt_lines(submission.folded.strip(), width, self.paper.facts)
+            self.sheet.print("user", [*lines, *note_lines("sent in the middle of its work", width)])
+        self._steered.clear()
 
     def interrupt(self) -> bool:
         """Stop what runs; False where nothing runs. A second time, the turn is left without waiting for its end."""
         if not self.working:
             return False
-        if self.waiting:
-            self.restore("\n".join(submission.folded for submission in self.waiting))
-            self.waiting.clear()
+        self._give_back()
         if self._shell is not None:
             self._tasks.start(self._shell.stop(), name="stop shell command")
         elif self._is_stopping and self._turn is not None:
@@ -118,10 +198,26 @@ class Conversation:
             self._tasks.start(self._interrupt(), name="interrupt")
         return True
 
+    def _on_plan(self, decision: Decision) -> None:
+        """Carry a plan out, or put what is to be changed in it to the model."""
+        if decision.word == "go":
+            self.submit(Submission("/plan go"))
+        elif decision.word == "change" and decision.text:
+            self.submit(Submission(decision.text))
+
+    def _give_back(self) -> None:
+        """Put what waits back into the prompt, before what is typed there."""
+        self.session.steering.clear()
+        texts = [submission.folded for submission in self.waiting]
+        self.waiting.clear()
+        if texts:
+            self.restore("\n".join(texts))
+            self.changed()
+
     def end(self) -> None:
         """Leave: the run ends as soon as what runs has stopped."""
         self.ended = True
-        self.waiting.clear()
+        self._give_back()
         self.interrupt()
         self._wake.set()
 
@@ -161,9 +257,14 @@ class Conversation:
         if line is not None:
             self.note(f"{task_words(task)} asks:", "waits")
             line["background"] = True
+            self.paper.alert("Sage asks")
             self.desk.ask(TerminalQuestion(line, self.session.folder))
         else:
             self.note(f"{task_words(task)}: {task.state}", "failed" if task.state == "failed" else "faint")
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Do something beside what runs, until the end of the conversation."""
+        self._tasks.start(work, name=name)
 
     def note(self, text: str, style: str = "faint") -> None:
         self.sheet.print("note", note_lines(text, self.sheet.width, style))
@@ -190,7 +291,9 @@ class Conversation:
                     self._wake.clear()
                     await self._wake.wait()
                     continue
-                await self._perform(self.waiting.popleft())
+                submission = self.waiting.popleft()
+                self.changed()
+                await self._perform(submission)
                 self.refresh()
                 self.paper.mark_changed()
         finally:
@@ -226,9 +329,11 @@ class Conversation:
             result = await run_slash_command(self.session, text)
         finally:
             self._is_commanding = False
-        self.sheet.print("command", result.lines(self.sheet.width, self.paper.facts))
+        self._show_result(result)
         if await result.open_session(self.session):
             self.reopened()
+        if result.draft:
+            self.restore(result.draft)
         if result.prompt:
             await self._run_turn(result.prompt, **result.send_with)
         if result.exit:
@@ -243,12 +348,12 @@ class Conversation:
         self._beside.append(outcome.for_model)
 
     async def _run_prompt(self, submission: Submission) -> None:
-        prompt = prompt_of(submission.text, self.session.folder, folded=submission.folded)
         self._echo(submission)
-        for text in prompt.notes:
+        attached = await attach(self.session, submission.folded)
+        for text in attached.notes:
             self.note(text)
-        beside, self._beside = "\n\n".join(self._beside), []
-        await self._run_turn(prompt.content, beside=beside)
+        beside, self._beside = "\n\n".join([*self._beside, *filter(None, [attached.beside])]), []
+        await self._run_turn(submission.text, beside=beside, images=(*submission.images, *attached.images))
 
     # ------------------------------------------------------------ one turn
     async def _run_turn(self, content: Any, **send_with: Any) -> None:
@@ -258,6 +363,9 @@ class Conversation:
         view = TurnView(self.sheet, self.folds, self.clock, folder=self.session.folder, output=output)
         self.view = view
         self.desk.begin(view)
+        if not self._has_looked:  # while the model thinks, and not before the first command: it reads every file once
+            self._has_looked = True
+            self._tasks.start(asyncio.to_thread(self.session.snapshots.scan), name="first look at the files")
         self._turn = self._tasks.start(self._show_turn(view, content, send_with), name="turn")
         try:
             await asyncio.wait([self._turn])
@@ -268,8 +376,12 @@ class Conversation:
         finally:
             self._turn.cancel()
             view.finish()
+            self._show_steered()
             self.desk.end()
             self.view = self._turn = None
+        self.paper.alert("Sage is done" if view.status == "success" else "Sage has stopped")
+        if view.status == "success" and self.session.mode == "plan":
+            self.desk.ask(plan_question())
         if view.status == "interrupted":
             self.note("interrupted; what was said stays in the conversation", "waits")
         elif view.status not in ("success", "") and not view.has_failed:
@@ -280,10 +392,12 @@ class Conversation:
         async with aclosing(self.session.send(content, **send_with)) as lines:
             async for line in lines:
                 if line["type"] == "interrupt":
+                    self.paper.alert("Sage asks")
                     self.desk.ask(TerminalQuestion(line, self.session.folder))
                 else:
                     await view.prepare(line)
                     view.take(line)
+                    self._show_steered()
                 if line["type"] == "usage":
                     self.refresh()
                 count += 1
@@ -304,6 +418,8 @@ class Conversation:
         """Return what runs, the current question, and what waits; in at most so many lines."""
         if self.desk.current is not None:
             return self.desk.live_lines(width)[:rows]
+        if self.picker is not None:
+            return self.picker.live_lines(width, rows, self.paper.facts.marks)
         lines: list[Line] = []
         blank: list[Line] = [[]]
         if self.view is not None:

@@ -126,6 +126,9 @@ class Paper(Protocol):
     def show(self, lines: Sequence[Line]) -> None:
         """Print finished lines; they are never changed again."""
 
+    def alert(self, text: str) -> None:
+        """Tell the person that something waits for them, as the settings say."""
+
     def mark_changed(self) -> None:
         """Draw the live block soon, where there is one: it has changed."""
 
@@ -133,10 +136,11 @@ class Paper(Protocol):
 class Sheet:
     """Prints groups of lines on a paper, with blank lines between groups."""
 
-    __slots__ = ("_kind", "paper")
+    __slots__ = ("_kind", "groups", "paper")
 
     def __init__(self, paper: Paper) -> None:
         self.paper = paper
+        self.groups = 0  # that were printed
         self._kind = ""
 
     @property
@@ -156,4 +160,5 @@ class Sheet:
             return
         blank: list[Line] = [] if self.follows_closely(kind) else [[]]
         self._kind = kind
+        self.groups += 1
         self.paper.show([*blank, *lines])

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Final, NamedTuple, TextIO
 
-from lyra.sage.terminal.text.styled_lines import ASCII_MARKS, MARKS, Marks
+from lyra.sage.terminal.text.styled_lines import ASCII_MARKS, MARKS, Marks, exact
 
 COLUMNS_MAX: Final = 110  # lines are not set wider than this, so that figures stay near what they belong to
 _COLUMNS_MIN: Final = 20
@@ -20,6 +20,8 @@ class TerminalFacts(NamedTuple):
     colour: bool
     unicode: bool
     reflows: bool  # wraps what is on the screen anew when it gets narrower
+    vi_keys: bool = False  # the prompt is edited as in vi
+    notify: str = "off"  # how a person is told that something waits: `bell` or `desktop`
 
     @classmethod
     def read(cls, stdin: TextIO, stdout: TextIO, env: Mapping[str, str] | None = None) -> TerminalFacts:
@@ -52,6 +54,13 @@ def _reflows(term: str, env: Mapping[str, str]) -> bool:
     if env.get("TMUX"):
         return True
     return not env.get("XTERM_VERSION") and not term.startswith(_NO_REFLOW)
+
+
+def alert_sequence(notify: str, text: str) -> str:
+    """Return what rings the bell or sends a notification; nothing where neither is wanted."""
+    if notify == "desktop":
+        return f"\x1b]9;{' '.join(exact(text).split())}\x07"  # read by iTerm2, WezTerm, kitty, Ghostty and others
+    return "\a" if notify == "bell" else ""
 
 
 def size_of(stream: TextIO) -> tuple[int, int]:

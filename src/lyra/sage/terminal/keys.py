@@ -1,7 +1,9 @@
-"""The keys of the live screen, what each does, as one list; and PromptBox, the text that is being typed.
+"""The keys of the live screen, and what each does, as one list. `prompt_box` has the text that is being typed.
 
 enter submits · alt-enter, ctrl-j or a backslash at the end: a new line · tab completes · shift-tab next mode
-esc, ctrl-c interrupt what runs · ctrl-c twice or ctrl-d at an empty prompt leave · ctrl-o unfolds · ctrl-l clears
+ctrl-v puts a picture of the clipboard in · ctrl-x ctrl-e opens the prompt in $EDITOR
+esc, ctrl-c interrupt what runs · esc twice goes back to an earlier prompt · ctrl-o unfolds · ctrl-l clears
+ctrl-c twice or ctrl-d at an empty prompt leave · while a picker is open: letters search, arrows move, enter takes a row
 ctrl-t has the model think, or think no more
 while a question is open: its own keys, each alone; other letters, and words, go into the prompt
 """
@@ -9,27 +11,17 @@ while a question is open: its own keys, each alone; other letters, and words, go
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from prompt_toolkit.application.current import get_app
-from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.completion import Completer
-from prompt_toolkit.filters import Condition, is_searching
-from prompt_toolkit.formatted_text import StyleAndTextTuples
-from prompt_toolkit.history import History
+from prompt_toolkit.filters import Condition, is_searching, vi_insert_mode, vi_navigation_mode
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
-from prompt_toolkit.layout.containers import ConditionalContainer, HSplit, Window
-from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
-from prompt_toolkit.layout.dimension import Dimension
-from prompt_toolkit.widgets import SearchToolbar
 
-from lyra.core.secrets.visible import without_invisible
-from lyra.sage.terminal.attachments import Pastes
-from lyra.sage.terminal.completion import PromptHistory
 from lyra.sage.terminal.conversation import Conversation, Submission
-from lyra.sage.terminal.text.styled_lines import Marks, clip_text
+from lyra.sage.terminal.picker import Picker
+from lyra.sage.terminal.prompt_box import PromptBox
 
 if TYPE_CHECKING:
     from prompt_toolkit.filters import Filter
@@ -38,9 +30,10 @@ if TYPE_CHECKING:
 
 
 _TWICE_S: Final = 2.0  # within which a second ctrl-c leaves
+_TWICE_ESCAPE_S: Final = 0.8  # within which a second escape goes back to earlier prompts
 _WORD_S: Final = 0.7  # within which a key belongs to the word before it
 _ALONE_S: Final = 0.3  # after which a key is an answer, and not the beginning of a word
-_MODES: Final = ("default", "accept-edits", "plan")
+_MODES: Final = ("default", "accept-edits", "plan", "sandboxed")
 
 
 class Keyboard:
@@ -49,7 +42,7 @@ class Keyboard:
     def __init__(self, conversation: Conversation, box: PromptBox) -> None:
         self.conversation = conversation
         self.box = box
-        self._last_ctrl_c_s = float("-inf")
+        self._last_ctrl_c_s = self._last_escape_s = float("-inf")
         self._held: tuple[TerminalQuestion, str, asyncio.TimerHandle] | None = None  # a key that is not yet an answer
         self._text_key_s = float("-inf")  # when a key last went into the prompt at a question
         bypass = ("bypass",) if conversation.session.mode == "bypass" else ()
@@ -106,16 +99,23 @@ class Keyboard:
             self.box.bring_back()
 
     def escape(self) -> None:
-        box = self.box
-        if box.completions:
+        box, now_s = self.box, self._now_s()
+        is_second, self._last_escape_s = now_s - self._last_escape_s < _TWICE_ESCAPE_S, now_s
+        if self.conversation.close_picker():
+            self._last_escape_s = float("-inf")
+        elif box.completions:
             box.buffer.cancel_completion()
         elif self.conversation.desk.back():
             box.replace("")
         elif self.conversation.interrupt() or self.conversation.desk.postpone():
             box.bring_back()
+        elif is_second:
+            self.conversation.submit(Submission("/rewind"))
 
     def ctrl_c(self) -> None:
         now_s = self.conversation.clock.monotonic()
+        if self.conversation.close_picker():
+            return
         if self.conversation.desk.back():
             self.box.replace("")
         elif self.conversation.interrupt() or self.conversation.desk.postpone():
@@ -128,6 +128,17 @@ class Keyboard:
             self._last_ctrl_c_s = now_s
             self.conversation.note("ctrl-c again, or ctrl-d, leaves")
 
+    def paste_image(self) -> None:
+        """Put the picture of the clipboard into the prompt."""
+
+        async def paste() -> None:
+            problem = await self.box.paste_image()
+            if problem:
+                self.conversation.note(problem)
+            self.conversation.paper.mark_changed()
+
+        self.conversation.start(paste(), "picture of the clipboard")
+
     def next_mode(self) -> None:
         self.conversation.cycle_mode(self._modes)
 
@@ -136,7 +147,8 @@ def bindings(keyboard: Keyboard, screen: ScreenKeys) -> KeyBindings:
     """Return the key bindings of the screen."""
     keys = KeyBindings()
     asks = Condition(lambda: keyboard.asks_for_key)
-    typing = ~asks & ~is_searching
+    picks = Condition(lambda: not keyboard.asks_for_key and keyboard.conversation.picker is not None)
+    typing = ~asks & ~picks & ~is_searching
     box = keyboard.box
     menu = Condition(lambda: box.completions)
 
@@ -163,28 +175,62 @@ def bindings(keyboard: Keyboard, screen: ScreenKeys) -> KeyBindings:
     bind(("escape", "enter"), lambda: box.buffer.insert_text("\n"), typing)
     bind(("c-j",), lambda: box.buffer.insert_text("\n"), typing)
     bind(("tab",), lambda: _complete(box), typing)
-    bind(("s-tab",), keyboard.next_mode, ~menu & ~is_searching)
+    bind(("s-tab",), keyboard.next_mode, ~menu & ~picks & ~is_searching)
     bind(("s-tab",), box.buffer.complete_previous, typing & menu)
     bind(("up",), lambda: box.buffer.complete_previous() if box.completions else box.buffer.auto_up(), typing)
     bind(("down",), lambda: box.buffer.complete_next() if box.completions else box.buffer.auto_down(), typing)
-    bind(("escape",), keyboard.escape, ~is_searching)
+    writes = vi_insert_mode & Condition(lambda: not box.is_empty and not box.completions)  # escape ends the insertion
+    bind(("escape",), keyboard.escape, ~is_searching & (~writes | picks | asks))
     bind(("c-c",), keyboard.ctrl_c, ~is_searching)
     bind(("c-d",), lambda: keyboard.conversation.end() if box.is_empty else box.buffer.delete())
     bind(("c-o",), keyboard.conversation.expand_all)
     bind(("c-t",), keyboard.conversation.toggle_effort)
     bind(("c-l",), screen.clear)
     bind(("c-z",), lambda: get_app().suspend_to_background())
+    bind(("c-v",), keyboard.paste_image, typing)
     bind(("c-x", "c-e"), box.buffer.open_in_editor, typing)
-    keys.add(Keys.Any, filter=typing)(insert_typed)
+    keys.add(Keys.Any, filter=typing & ~vi_navigation_mode)(insert_typed)
     keys.add(Keys.Any, filter=asks)(lambda event: keyboard.answer_key(event.data))
     for key in ("enter", "c-j", "tab", "up", "down", "c-h"):
         bind((key,), lambda: None, asks)  # Enter alone never allows
+    _bind_picker(bind, keys, keyboard.conversation, picks)
     has_text = Condition(lambda: not box.is_empty)
     bind(("enter",), keyboard.submit, asks & has_text)  # a message, which waits in line
     bind(("c-h",), lambda: box.buffer.delete_before_cursor(1), asks & has_text)
     keys.add(Keys.BracketedPaste, filter=typing)(lambda event: box.paste(event.data))
     keys.add(Keys.BracketedPaste, filter=asks)(lambda _event: None)
     return keys
+
+
+def _bind_picker(bind: Callable[..., None], keys: KeyBindings, conversation: Conversation, picks: Filter) -> None:
+    """Bind the keys of a picker: words search, arrows move, enter takes a row."""
+
+    def change(act: Callable[[Picker], None]) -> Callable[[], None]:
+        def act_on_it() -> None:
+            if conversation.picker is not None:
+                act(conversation.picker)
+                conversation.paper.mark_changed()
+
+        return act_on_it
+
+    def move(rows: int) -> Callable[[], None]:
+        return change(lambda picker: picker.move(rows))
+
+    bind(("enter",), conversation.pick, picks)
+    for name, rows in {
+        "up": -1,
+        "c-p": -1,
+        "s-tab": -1,
+        "down": 1,
+        "c-n": 1,
+        "tab": 1,
+        "pageup": -10,
+        "pagedown": 10,
+    }.items():
+        bind((name,), move(rows), picks)
+    bind(("c-h",), change(lambda picker: picker.erase()), picks)
+    keys.add(Keys.Any, filter=picks)(lambda event: change(lambda picker: picker.type(event.data))())
+    keys.add(Keys.BracketedPaste, filter=picks)(lambda event: change(lambda picker: picker.type(event.data))())
 
 
 def _complete(box: PromptBox) -> None:
@@ -198,136 +244,3 @@ class ScreenKeys(Protocol):
     """What keys do with the screen itself."""
 
     def clear(self) -> None: ...
-
-
-# ---------------------------------------------------------------- box
-
-_ROWS_MAX: Final = 12
-_MENU_ROWS: Final = 6
-
-
-class _StoredHistory(History):
-    """The kept prompts, as the buffer reads them: newest first."""
-
-    def __init__(self, kept: PromptHistory) -> None:
-        super().__init__()
-        self._kept = kept
-
-    async def load(self) -> AsyncGenerator[str, None]:
-        for text in reversed(self._kept.entries):
-            yield text
-
-    def load_history_strings(self) -> Iterable[str]:
-        return reversed(self._kept.entries)
-
-    def append_string(self, string: str) -> None:
-        self._kept.add(string)
-
-    def store_string(self, string: str) -> None:
-        self._kept.add(string)
-
-
-class PromptBox:
-    """The buffer of the prompt and its windows."""
-
-    def __init__(self, kept: PromptHistory, completer: Completer, marks: Marks, style: Callable[[str], str]) -> None:
-        self._marks = marks
-        self._style = style
-        self._kept = kept
-        self._pastes = Pastes()
-        self._draft = ""
-        self.label: Callable[[], str] = lambda: ""  # what the prompt is for, where it is not for a message
-        self.buffer = Buffer(
-            completer=completer,
-            complete_while_typing=True,
-            history=_StoredHistory(kept),
-            multiline=True,
-            enable_history_search=False,
-        )
-        self.search = SearchToolbar()
-        control = BufferControl(
-            self.buffer,
-            search_buffer_control=self.search.control,
-            preview_search=True,
-            include_default_input_processors=True,
-        )
-        self.window = Window(
-            control,
-            height=Dimension(min=1, max=_ROWS_MAX),
-            wrap_lines=True,
-            dont_extend_height=True,
-            get_line_prefix=self._prefix,
-        )
-        menu = Window(FormattedTextControl(self._menu), dont_extend_height=True, height=Dimension(max=_MENU_ROWS))
-        self.container = HSplit(
-            [
-                self.window,
-                self.search,
-                ConditionalContainer(menu, Condition(lambda: bool(self.completions))),
-            ]
-        )
-
-    # ------------------------------------------------------------ text
-    @property
-    def completions(self) -> bool:
-        state = self.buffer.complete_state
-        return state is not None and bool(state.completions)
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.buffer.text
-
-    def paste(self, text: str) -> None:
-        """Put a paste into the prompt; one of many lines as a mark."""
-        text = without_invisible(text.replace("\r\n", "\n").replace("\r", "\n"))
-        self.buffer.insert_text(self._pastes.fold(text))
-
-    def take(self, *, keep: bool = True) -> Submission:
-        """Return the text of the prompt, which is empty then; `keep` adds it to the history."""
-        folded = self.buffer.text
-        if keep:
-            self._kept.add(folded)
-        self.buffer.reset()
-        self.buffer.load_history_if_not_yet_loaded()
-        return Submission(self._pastes.unfold(folded), folded)
-
-    def replace(self, text: str) -> None:
-        self.buffer.text = text
-        self.buffer.cursor_position = len(text)
-
-    def set_aside(self, text: str = "") -> None:
-        """Keep what is typed for later, and show another text."""
-        self._draft = self.buffer.text or self._draft
-        self.replace(text)
-
-    def bring_back(self) -> None:
-        """Show again what was set aside."""
-        self._draft, draft = "", self._draft
-        if draft and self.is_empty:
-            self.replace(draft)
-
-    # ------------------------------------------------------------ windows
-    def _prefix(self, line_number: int, wrap_count: int) -> StyleAndTextTuples:
-        if line_number or wrap_count:
-            return [("", "  ")]
-        label = self.label()
-        if label:
-            return [(self._style("waits"), f"{label} "), (self._style("user"), f"{self._marks.prompt} ")]
-        return [(self._style("user"), f"{self._marks.prompt} ")]
-
-    def _menu(self) -> StyleAndTextTuples:
-        state = self.buffer.complete_state
-        if state is None:
-            return []
-        index = state.complete_index or 0
-        first = max(0, min(index - _MENU_ROWS // 2, len(state.completions) - _MENU_ROWS))
-        rows: StyleAndTextTuples = []
-        for number, completion in enumerate(state.completions[first : first + _MENU_ROWS], start=first):
-            style = self._style("selected") if number == state.complete_index else ""
-            meta = clip_text(f"  {completion.display_meta_text}", 60) if completion.display_meta_text else ""
-            rows += [
-                ("", "\n" if rows else ""),
-                (style, f"  {completion.display_text:<16}"),
-                (self._style("faint"), meta),
-            ]
-        return rows

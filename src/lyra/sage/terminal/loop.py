@@ -18,16 +18,19 @@ from lyra.agents.session.events import NoticeLine
 from lyra.kernel.base.tasks import Tasks
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.agent.session_notices import SessionNotices
+from lyra.sage.commands.result import dollars
 from lyra.sage.terminal.completion import CommandName, FileNames, PromptCompleter, PromptHistory, history_file
 from lyra.sage.terminal.conversation import Conversation, Submission
+from lyra.sage.terminal.draft import Draft, take_left_over
 from lyra.sage.terminal.echo import Paper, note_lines, prompt_lines
 from lyra.sage.terminal.facts import TerminalFacts
 from lyra.sage.terminal.first_run import welcome_lines
-from lyra.sage.terminal.keys import Keyboard, PromptBox, bindings
+from lyra.sage.terminal.keys import Keyboard, bindings
 from lyra.sage.terminal.plain import PlainScreen
+from lyra.sage.terminal.prompt_box import PromptBox
 from lyra.sage.terminal.screen import LiveScreen
 from lyra.sage.terminal.text.markdown_view import MarkdownStream, load, markdown_lines
-from lyra.sage.terminal.text.styled_lines import MARGIN, Line, Marks, clip, exact, indent_lines, width_of
+from lyra.sage.terminal.text.styled_lines import MARGIN, Line, Marks, clip, exact, indent_lines, use_theme, width_of
 
 if TYPE_CHECKING:
     from lyra.sage.extensions.hooks.hooks import StatusLine
@@ -38,7 +41,10 @@ _ANSWER_BLOCKS_MAX: Final = 12  # of the last answer, when a session continues
 
 async def run_terminal(session: LiveSession, first_task: str | None) -> int:
     """Show a session until the user leaves it; gives the exit code."""
+    config = session.config.sage
+    use_theme(config.theme)
     facts = TerminalFacts.read(sys.stdin, sys.stdout)
+    facts = facts._replace(vi_keys=config.keys == "vi", notify=config.notify)
     kept = PromptHistory(history_file(), session.without_keys)
     if facts.plain:
         paper = PlainScreen(facts)
@@ -70,8 +76,20 @@ async def _run_live(
     box = PromptBox(kept, PromptCompleter(files, lambda: command_names(session)), facts.marks, screen.style)
     bar = StatusBar(session, screen, conversation)
     conversation.refresh = bar.refresh
-    conversation.restore = conversation.desk.restore = box.replace
+    conversation.can_pick = True
+    conversation.restore, conversation.desk.restore = box.join, box.replace
     box.label = lambda: conversation.desk.label
+
+    def read_unsent() -> str:
+        return "\n".join(filter(None, (*(waiting.text for waiting in conversation.waiting), box.unsent)))
+
+    draft = Draft(session.id, session.folder, read_unsent, session.without_keys)
+    left_over = await asyncio.to_thread(take_left_over, session.folder)
+    if left_over:
+        box.join(left_over)
+        conversation.note("the prompt has what was typed, and not sent, when the last session of this folder broke off")
+    conversation.changed = draft.schedule
+    box.buffer.on_text_changed += lambda _buffer: draft.schedule()
     keyboard = Keyboard(conversation, box)
     screen.connect(
         conversation.live_lines,
@@ -85,22 +103,27 @@ async def _run_live(
     for number in (signal.SIGTERM, signal.SIGHUP):  # so that the terminal is left as it was
         asyncio.get_running_loop().add_signal_handler(number, conversation.end)
     tasks = Tasks()
-    tasks.start(_after_first_frame(session, bar, conversation), name="after the first frame")
+    tasks.start(_after_first_frame(session, bar, conversation, files), name="after the first frame")
     try:
         await screen.run(conversation.run)
     finally:
         for number in (signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().remove_signal_handler(number)
+        draft.close()
+        await files.close()
         await tasks.close()
         await bar.close()
     return conversation
 
 
-async def _after_first_frame(session: LiveSession, bar: StatusBar, conversation: Conversation) -> None:
-    """Load what may take longer than the prompt: the branch, the highlighter, the sandbox."""
+async def _after_first_frame(
+    session: LiveSession, bar: StatusBar, conversation: Conversation, files: FileNames
+) -> None:
+    """Load what may take longer than the prompt: the branch, the highlighter, the names of files, the sandbox."""
     await asyncio.sleep(0.05)
     await asyncio.to_thread(_load_slow_parts)
     bar.refresh()
+    files.refresh()
     conversation.desk.sandbox = str((await session.opening()).get("sandbox", ""))
 
 
@@ -285,10 +308,13 @@ def status_line(status: Status, width: int, *, marks: Marks) -> Line:
     if status.branch and not status.own:
         dirty = f" {marks.plus_minus}{status.changed_files}" if status.changed_files else ""
         left.append([("faint", f"{exact(status.branch)}{dirty}")])
-    cost = "$?" if status.cost_usd is None else f"${status.cost_usd:.2f}"
+    cost = "" if status.cost_usd == 0 else dollars(status.cost_usd)  # nothing was spent, or nothing costs anything
     model = f"{exact(status.model.rpartition('/')[2])}{f' {status.effort}' if status.effort else ''}"
     right: list[Line] = [[("faint", model)]] if status.model else []
-    right.append([("faint", f"{cost} of ${status.budget_usd:.2f}" if status.budget_usd else cost)])
+    if status.budget_usd:
+        cost = f"{cost or '$0'} of ${status.budget_usd:.2f}"
+    if cost:
+        right.append([("faint", cost)])
     if status.context_percent is not None:
         style = "waits" if status.context_percent >= 80 else "faint"
         right.append([(style, f"context {status.context_percent} %")])

@@ -17,7 +17,7 @@ from typing import Final
 
 from lyra.sage.terminal.completion import PromptHistory
 from lyra.sage.terminal.conversation import Conversation, Submission
-from lyra.sage.terminal.facts import COLUMNS_MAX, TerminalFacts, size_of
+from lyra.sage.terminal.facts import COLUMNS_MAX, TerminalFacts, alert_sequence, size_of
 from lyra.sage.terminal.text.styled_lines import Line, for_output, strip_style
 
 _READ_BYTES: Final = 1 << 16
@@ -41,6 +41,10 @@ class PlainScreen:
     def show(self, lines: Sequence[Line]) -> None:
         for line in lines:
             sys.stdout.write(for_output(strip_style(line), unicode=self.facts.unicode) + "\n")
+        sys.stdout.flush()
+
+    def alert(self, text: str) -> None:
+        sys.stdout.write(alert_sequence(self.facts.notify, text))
         sys.stdout.flush()
 
     def mark_changed(self) -> None:
@@ -146,7 +150,7 @@ class _LineReader:
     def show_question(self) -> None:
         """Print the current question with its keys, once for each of its steps."""
         question = self._conversation.desk.current
-        state = f"{question.id} {question.label}" if question is not None else ""
+        state = f"{question.id} {question.step}" if question is not None else ""
         if question is not None and state != self._asked:
             self._screen.show(self._conversation.live_lines(self._screen.width, 50))
         self._asked = state

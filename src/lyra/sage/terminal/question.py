@@ -1,14 +1,15 @@
 """A question to the person at the terminal: what it shows, which keys answer it, and what each key means.
 
-Three kinds: a permission (y a n e ?), a choice or free text of AskUser, and an effect in doubt (r s f). Enter alone
-answers none of them. A question only says what was decided (`Decision`); `questions` hands it to the session.
+Four kinds: a permission (y a n e ?), a choice or free text of AskUser, an effect in doubt (r s f), and a plan (g c k).
+Enter alone answers none of them. Where "always" may mean this call, its beginning or its program, a number follows `a`.
+A question only says what was decided (`Decision`); `question_desk` hands it on.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from lyra.agents.session.events import QuestionLine
 from lyra.sage.terminal.text.styled_lines import exact, exact_lines, scrub
@@ -17,12 +18,14 @@ from lyra.tools.edit_preview import edit_preview
 
 _RULE: Final = re.compile(r"(?P<tool>[A-Za-z0-9_*-]+)\((?P<pattern>.*)\)\Z", re.DOTALL)
 _ALWAYS: Final = re.compile(r"\balways(?: or never)? for (?P<rule>.+?)(?: and never for .*)?\.\Z", re.DOTALL)
+PLAN: Final = "plan"
 _EDITED: Final = {"Edit": "new_string", "Write": "content"}
 _WHAT: Final = {
     "Edit": "this edit",
     "MultiEdit": "these edits",
     "Write": "this file to be written",
     "Bash": "this command",
+    "Git": "this git command",
     "WebFetch": "this page to be fetched",
     "WebSearch": "this search of the web",
     "Read": "this file to be read",
@@ -53,11 +56,26 @@ def rule_in_words(rule: str, folder: str = "", command: str = "") -> str:
     if match is None:
         return f"always, every {exact(rule)}"
     pattern = exact(match["pattern"])
+    if match["tool"] == "Git":
+        whole = pattern if pattern.startswith("gh ") else f"git {pattern}"
+        return f"always: {whole}" if "*" in pattern else "always, exactly this command"
     if match["tool"] == "Bash":
         return "always, exactly this command" if match["pattern"] == command else f"always: {pattern}"
     if match["tool"] in ("Edit", "Write", "MultiEdit", "Read", "Glob", "Grep"):
         return f"always in {pattern}" if pattern.endswith("**") else f"always {pattern}"
     return f"always for {pattern}"
+
+
+def plan_question() -> TerminalQuestion:
+    """Return the question after a turn in plan mode. It is not of an agent, and a further message answers it, too."""
+    line = {"type": "interrupt", "id": PLAN, "kind": PLAN, "question": "", "message": "", "background": True}
+    return TerminalQuestion(cast("QuestionLine", line))
+
+
+def _join_rules(words: list[str]) -> str:
+    """Return what "always" may mean, in one line."""
+    wider = [text.removeprefix("always").lstrip(": ") for text in words[1:]]
+    return " or ".join([", ".join([words[0], *wider[:-1]]), *wider[-1:]])
 
 
 class TerminalQuestion:
@@ -68,7 +86,7 @@ class TerminalQuestion:
     def __init__(self, line: QuestionLine, folder: str = "") -> None:
         self.line = line
         self._folder = folder
-        self._step = "" if self.is_permission or self.is_doubt else "answer"
+        self._step = "" if self.is_permission or self.is_doubt or self.is_plan else "answer"
 
     # ------------------------------------------------------------ what it is
     @property
@@ -102,6 +120,10 @@ class TerminalQuestion:
         return self.line.get("kind") == "in_doubt"
 
     @property
+    def is_plan(self) -> bool:
+        return self.line.get("kind") == PLAN
+
+    @property
     def diff(self) -> str:
         """Return what an edit would change; empty where that is not known."""
         if "diff" not in self.line:
@@ -120,13 +142,21 @@ class TerminalQuestion:
         return match["rule"] if match is not None else ""
 
     @property
+    def rules(self) -> list[str]:
+        """The rules that "always" may add, the exact one first."""
+        rules = self.line.get("rules")
+        return [str(rule) for rule in rules] if rules else [self.always] if self.always else []
+
+    @property
     def title(self) -> str:
         """The sentence in front of the keys."""
+        if self._step == "always":
+            return "Always allow what? (esc goes back)"
         if self.is_permission:
             return f"Allow {_WHAT.get(self.tool, (self.tool and f'this call of {exact(self.tool)}') or 'this')}?"
         if self.is_doubt:
             return "It is not known whether this was done. What now?"
-        return ""
+        return "Carry out this plan?" if self.is_plan else ""
 
     @property
     def body(self) -> list[str]:
@@ -156,41 +186,59 @@ class TerminalQuestion:
     @property
     def takes_text(self) -> bool:
         """Whether the prompt is for an answer now, not for a single key."""
-        return bool(self._step)
+        return self._step in ("reason", "edit", "answer")
+
+    @property
+    def step(self) -> str:
+        """Return what is asked for now: the keys where it is empty."""
+        return self._step
 
     @property
     def label(self) -> str:
         """Return what the prompt is for."""
-        return {"reason": "why not", "edit": "edit", "answer": "answer"}.get(self._step, "")
+        words = {"reason": "why not", "edit": "edit", "answer": "answer", "change": "change the plan"}
+        return words.get(self._step, "")
 
     @property
     def choices(self) -> list[Choice]:
         if self.is_doubt:
             return [Choice("r", "do it again"), Choice("s", "it was done, go on"), Choice("f", "stop here")]
+        if self.is_plan:
+            return [Choice("g", "approve and go"), Choice("c", "change it"), Choice("k", "keep planning")]
         if not self.is_permission:
             return []
         command = str(self.arguments.get("command", ""))
-        always = [Choice("a", rule_in_words(self.always, self._folder, command))] if self.always else []
+        words = [rule_in_words(rule, self._folder, command) for rule in self.rules]
+        if self._step == "always":
+            return [Choice(str(number), text) for number, text in enumerate(words, 1)]
+        always = [Choice("a", _join_rules(words))] if words else []
         edit = [Choice("e", "edit it first")] if self.edited_field is not None else []
         return [Choice("y", "once"), *always, Choice("n", "no, tell it why"), *edit, Choice("?", "why am I asked")]
 
     def press(self, key: str) -> Decision | str | None:
         """Return the meaning of a key: a Decision; `why`, where an explanation is asked for; `text`, where the prompt
-        takes an answer from now on; None for a key without a meaning."""
+        takes an answer from now on; `choose`, where other keys do; None for a key without a meaning."""
         if key not in {choice.key for choice in self.choices}:
             return None
         if self.is_doubt:
             return Decision({"r": "retry", "s": "skip", "f": "fail"}[key])
+        if self.is_plan and key != "c":
+            return Decision("go" if key == "g" else "keep")
+        if self._step == "always":
+            return Decision("always", text=self.rules[int(key) - 1] if key != "1" else "")
+        if key == "a" and len(self.rules) > 1:
+            self._step = "always"
+            return "choose"
         if key in "ya":
             return Decision("allow" if key == "y" else "always")
         if key == "?":
             return "why"
-        self._step = "reason" if key == "n" else "edit"
+        self._step = "change" if self.is_plan else "reason" if key == "n" else "edit"
         return "text"
 
     def back(self) -> bool:
         """Go back from the text to the keys; False where there are none."""
-        if self._step in ("reason", "edit"):
+        if self._step in ("reason", "edit", "always", "change"):
             self._step = ""
             return True
         return False
@@ -217,6 +265,8 @@ class TerminalQuestion:
         """Return the Decision that a submitted text means; None where it means none."""
         if self._step == "reason":
             return Decision("deny", text=text.strip())
+        if self._step == "change":
+            return Decision("change", text=text.strip()) if text.strip() else None
         if self._step == "edit":
             return self._decide_edited(text)
         return Decision("", text=text.strip()) if text.strip() else None

@@ -43,6 +43,9 @@ _WORDS: Final = {
     "retry": "done again",
     "skip": "taken as done",
     "fail": "stopped",
+    "go": "approved",
+    "change": "to be changed",
+    "keep": "the plan goes on; a message changes it, /plan go carries it out",
 }
 
 
@@ -53,6 +56,7 @@ class QuestionDesk:
         self.queue = QuestionQueue(clock)
         self.sandbox = ""  # the tier that holds commands
         self.restore: Callable[[str], None] = lambda _text: None  # puts a text into the prompt
+        self.on_plan: Callable[[Decision], None] = lambda _decision: None  # what was decided about a plan
         self._session = session
         self._sheet = sheet
         self._folds = folds
@@ -74,8 +78,10 @@ class QuestionDesk:
 
     # ------------------------------------------------------------ asking
     def begin(self, view: TurnView) -> None:
-        """Begin a turn; its questions stand below what it has shown."""
+        """Begin a turn; its questions stand below what it has shown. A plan that was asked about is changed by it."""
         self._view = view
+        if self.current is not None and self.current.is_plan:
+            self._next()
 
     def end(self) -> None:
         """End the turn: its questions are over, too."""
@@ -89,6 +95,9 @@ class QuestionDesk:
         question = self.current
         if question is None or not question.outlives_turn:
             return False
+        if question.is_plan:
+            self._decide(question, Decision("keep"))
+            return True
         self._sheet.print("note", note_lines("left for later; /tasks shows what waits", self._sheet.width))
         self._next()
         return True
@@ -112,7 +121,7 @@ class QuestionDesk:
         setting = AboutSetting(
             self._sheet.width, self._sheet.paper.facts.marks, self._folds, self._session.folder, self.sandbox
         )
-        lines = about_lines(question, setting)
+        lines = about_lines(question, setting) if not question.is_plan else []
         self._sheet.print("tool" if question.is_permission else "question", lines)
         if self._view is not None:
             self._view.stand_back(waiting=True)
@@ -133,7 +142,7 @@ class QuestionDesk:
             self._decide(question, meaning)
         elif meaning == "why":
             self._sheet.print("note", why_lines(question, self._sheet.width))
-        else:
+        elif meaning == "text":
             self.restore(question.draft)
         self._sheet.paper.mark_changed()
         return True
@@ -157,13 +166,18 @@ class QuestionDesk:
     def _decide(self, question: TerminalQuestion, decision: Decision) -> None:
         words = _WORDS.get(decision.word, "answered")
         words = f"{words}, as edited" if decision.arguments is not None else words
-        words = f"{words}: {scrub(decision.text)}" if decision.text else words
+        words = f"{words}: {scrub(decision.text)}" if decision.text and not question.is_plan else words
         style = "removed" if decision.word in ("deny", "fail") else "faint"
         self._sheet.print("tool", note_lines(words, self._sheet.width, style, indent=OBJECT_COLUMN))
         if self._view is not None:
             self._view.pause(question.call_id, waiting=False)
+            self._view.answer_was_shown(question.call_id, decision.arguments)
             if decision.word == "deny":
                 self._view.denial_was_shown(question.call_id)
+        if question.is_plan:
+            self._next()
+            self.on_plan(decision)
+            return
         self._tasks.start(self._send(question, decision), name="answer")
         self._next()
 
@@ -341,6 +355,9 @@ def _text(value: Any) -> str:
 
 def _holding(question: TerminalQuestion, setting: AboutSetting) -> list[str]:
     """Return what holds a command: the sandbox and its network."""
+    if question.tool == "Git":
+        hooks = "with the hooks of the repository" if question.arguments.get("hooks") else "without hooks"
+        return [f"outside the sandbox, {hooks}, and no program of its settings runs"]
     if question.tool != "Bash":
         return []
     held = f"in the sandbox ({setting.sandbox})" if setting.sandbox not in ("", "none") else "in the sandbox"
@@ -392,6 +409,7 @@ def key_lines(question: TerminalQuestion, width: int, *, position: str = "") -> 
             "why not": "no: type why, enter sends it, esc goes back",
             "edit": "edit, enter allows it, esc goes back",
             "answer": "type an answer or a number, enter sends it",
+            "change the plan": "type what to change, enter sends it, esc goes back",
         }
         return [*lines, [("waits", f"{' ' * MARGIN}{hints[question.label]}{position}")]]
     return [*lines, *_flow([("waits", f"{' ' * MARGIN}{title}")], question, width)]

@@ -18,6 +18,7 @@ from typing import Final, TextIO
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.data_structures import Size
+from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.input.defaults import create_input
 from prompt_toolkit.key_binding import KeyBindingsBase
@@ -29,7 +30,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.renderer import Renderer
 from prompt_toolkit.utils import get_cwidth
 
-from lyra.sage.terminal.facts import COLUMNS_MAX, TerminalFacts, size_of
+from lyra.sage.terminal.facts import COLUMNS_MAX, TerminalFacts, alert_sequence, size_of
 from lyra.sage.terminal.text.styled_lines import Line, clip, encode_line, for_output, inline_style
 
 _FRAMES_PER_S: Final = 20
@@ -71,6 +72,10 @@ class LiveScreen:
     def mark_changed(self) -> None:
         self._is_dirty.set()
 
+    def alert(self, text: str) -> None:
+        self.output.write_raw(alert_sequence(self.facts.notify, text))
+        self.output.flush()
+
     # ------------------------------------------------------------ the live block
     def style(self, name: str) -> str:
         return inline_style(name, colour=self.facts.colour)
@@ -99,6 +104,7 @@ class LiveScreen:
             terminal_size_polling_interval=None,  # a signal tells of a new size
             input=create_input(sys.stdin),
             output=self.output,
+            editing_mode=EditingMode.VI if self.facts.vi_keys else EditingMode.EMACS,
         )
         app.ttimeoutlen = app.timeoutlen = _ESCAPE_S
         app._on_resize = self._redraw_at_new_size  # type: ignore[method-assign]  # a narrower terminal wraps what is on it

@@ -36,6 +36,7 @@ _MAIN: Final = {
     "Glob": "pattern",
     "Grep": "pattern",
     "Bash": "command",
+    "Git": "command",
     "BashOutput": "bash_id",
     "KillShell": "bash_id",
     "WebFetch": "url",
@@ -143,7 +144,7 @@ def figures_of(tool: str, arguments: Mapping[str, Any], output: str, *, is_error
 
 
 def _error_words(tool: str, output: str) -> str:
-    if tool == "Bash":
+    if tool in ("Bash", "Git"):
         note = _NOTE.search(output)
         tests = _tests(output)
         if note is not None:
@@ -209,12 +210,18 @@ _FIGURES: Final[dict[str, Callable[[Mapping[str, Any], str], str]]] = {
     "Glob": _describe_search,
     "Grep": _describe_search,
     "Bash": _ran,
+    "Git": _ran,
     "BashOutput": _ran,
     "Write": _describe_write,
     "WebFetch": _lines_read,
     "WebSearch": _lines_read,
     "TodoWrite": _todos_done,
 }
+
+
+def strip_note(output: str) -> str:
+    """Return the output of a command without the program's note on how it ended, and without blank lines at the end."""
+    return _NOTE.sub("", output).rstrip()
 
 
 def seconds_text(seconds: float) -> str:

@@ -27,6 +27,7 @@ from lyra.agents.session.events import (
     retry_sentence,
 )
 from lyra.core.clock import Clock
+from lyra.sage.commands.result import dollars
 from lyra.sage.terminal.echo import Folds, Sheet
 from lyra.sage.terminal.text.diff_view import count_changes, diff_lines
 from lyra.sage.terminal.text.markdown_view import MarkdownStream, markdown_lines
@@ -42,13 +43,15 @@ from lyra.sage.terminal.text.styled_lines import (
     wrap,
     wrap_text,
 )
-from lyra.sage.terminal.tool_lines import CallWords, describe, figures_of, output_text, seconds_text
+from lyra.sage.terminal.tool_lines import CallWords, describe, figures_of, output_text, seconds_text, strip_note
 from lyra.tools.edit_preview import edit_preview
 
 _TAIL_RENDERED_CHARS_MAX: Final = 1_500  # a longer tail is shown as it is: rendering it again and again takes time
 _LONG_BLOCK_CHARS: Final = 800
 _TAIL_ROWS_MAX: Final = 14
 _FAILED_ROWS: Final = 6  # of the output of a call that failed
+_ENDED_ROWS: Final = 4  # of the output of a command that succeeded
+_COMMANDS: Final = ("Bash", "BashOutput")
 _VERBOSE_ROWS: Final = 400
 _DIFF_ROWS: Final = 24  # of an edit that was not asked about
 _LISTS: Final = ("TodoWrite",)  # tools whose output is shown whole
@@ -58,8 +61,8 @@ class TurnView:
     """What one turn has shown so far."""
 
     def __init__(self, sheet: Sheet, folds: Folds, clock: Clock, *, folder: str = "", output: str = "text") -> None:
-        """`output`: how much of calls is shown. `text`: the output of those that failed, its last lines; `compact`:
-        none; `verbose`: that of all calls, whole."""
+        """`output`: how much of calls is shown. `text`: the last lines of commands and of calls that failed; `compact`:
+        none; `verbose`: the output of all calls, whole."""
         self._sheet = sheet
         self._folds = folds
         self._clock = clock
@@ -152,6 +155,17 @@ class TurnView:
         else:
             self._sheet.print(kind, lines)
 
+    def answer_was_shown(self, call_id: str, arguments: Mapping[str, Any] | None) -> None:
+        """Note that the question about a call stands last on the sheet, with its answer; `arguments` are those that the
+        answer changed it to. What the call is about is then not printed again with its result."""
+        call = self._calls.get(call_id)
+        if call is None:
+            return
+        if arguments is None:
+            call.shown_at = self._sheet.groups
+        else:
+            call.words = describe(call.tool, arguments, self._folder)
+
     def diff_was_shown(self, call_id: str) -> None:
         self._diffs_shown.add(call_id)
 
@@ -202,7 +216,8 @@ class TurnView:
             self._print_failed(call, output, denied=is_denied)
         elif not is_error and call_id not in self._diffs_shown:
             self._print_ended(call, output)
-        if output and not is_error and call.tool not in _LISTS and self._output != "verbose":
+        shown = (*_LISTS, *_COMMANDS) if self._output == "text" else _LISTS  # with what is left of them folded
+        if output and not is_error and call.tool not in shown and self._output != "verbose":
             self._folds.add(f"{call.words.verb} {call.words.about}", output)
 
     def _usage(self, line: UsageLine) -> None:
@@ -275,9 +290,10 @@ class TurnView:
         if seconds >= 1:
             parts += [("faint", f"  {seconds_text(seconds):>7}" if figures else seconds_text(seconds))]
         verb_style = "failed" if style == "failed" else "verb"
+        is_shown = call.shown_at == self._sheet.groups and not self._held
         lines = row(
-            call.words.verb,
-            [("", call.words.about)],
+            "" if is_shown else call.words.verb,
+            [] if is_shown else [("", call.words.about)],
             parts,
             self._sheet.width,
             verb_style=verb_style,
@@ -294,6 +310,8 @@ class TurnView:
             below = [[("", f"{' ' * OBJECT_COLUMN}{text}")] for text in scrub_lines(output)[:-1]]
         elif self._output == "verbose":
             below = self._last_rows(call, output, _VERBOSE_ROWS)
+        elif self._output == "text" and call.tool in _COMMANDS:
+            below = self._last_rows(call, strip_note(output), _ENDED_ROWS)
         self._print_call(call, figures, below=below)
 
     def diff_figures(self, diff: str) -> str:
@@ -328,6 +346,11 @@ class TurnView:
         return below
 
     # ------------------------------------------------------------ what is live
+    @property
+    def is_calling(self) -> bool:
+        """Whether calls are under way."""
+        return bool(self._calls)
+
     @property
     def shows_calls(self) -> bool:
         """Whether the live lines begin with a call."""
@@ -370,8 +393,8 @@ class TurnView:
         figures: Line = []
         if self._tokens:
             tokens = f"{self._tokens:,}".replace(",", " ")
-            cost = "$?" if self._cost_usd is None else f"${self._cost_usd:.2f}"
-            figures.append(("faint", f"{tokens} tokens, {cost}  "))
+            cost = f", {dollars(self._cost_usd)}" if self._cost_usd != 0 else ""
+            figures.append(("faint", f"{tokens} tokens{cost}  "))
         figures += [("faint", f"{seconds_text(seconds):>5}  "), ("spinner", self._spinner())]
         return row(verb, [], figures, width, verb_style="faint")
 
@@ -404,7 +427,18 @@ _FIGURES_CHARS_MAX: Final = 48
 class RunningCall:
     """The state of one call between its start and its end."""
 
-    __slots__ = ("_began_s", "_ran_s", "_waits", "arguments", "diff", "figures", "last_rows", "tool", "words")
+    __slots__ = (
+        "_began_s",
+        "_ran_s",
+        "_waits",
+        "arguments",
+        "diff",
+        "figures",
+        "last_rows",
+        "shown_at",
+        "tool",
+        "words",
+    )
 
     def __init__(self, tool: str, arguments: Mapping[str, Any], words: CallWords, began_s: float) -> None:
         self.tool = tool
@@ -413,6 +447,7 @@ class RunningCall:
         self.diff = ""  # what an edit will change, where it is known
         self.figures = ""  # such as 40 %
         self.last_rows: list[str] = []
+        self.shown_at = -1  # how much was printed when it stood last on the sheet, with the answer to its question
         self._began_s = began_s
         self._ran_s = 0.0  # before it began to wait
         self._waits = False

@@ -133,7 +133,7 @@ def find_named_paths(repositories: Iterable[str], roots: Sequence[str] = ()) -> 
     """Return what the settings of these repositories and of the user name. A repository is its `.git`, which is a
     folder or a file that says where that is, or the folder of a bare one. Where the folder of hooks contains one of the
     `roots`, the hooks in it are named one by one."""
-    user = read_settings(_user_files())
+    user = read_settings(list_user_files())
     paths: dict[str, None] = dict.fromkeys(user.files)
     files: dict[str, None] = dict.fromkeys(user.files)
     for file, setting in user.settings:
@@ -143,7 +143,7 @@ def find_named_paths(repositories: Iterable[str], roots: Sequence[str] = ()) -> 
         files.update(dict.fromkeys((dot_git, *(f"{folder}/{name}" for folder in folders for name in _MARKS))))
         if not folders or not os.path.lexists(f"{folders[0]}/HEAD"):
             continue  # no repository, but a placeholder
-        own = read_settings(f"{folder}/{name}" for folder in folders for name in ("config", "config.worktree"))
+        own = read_settings(list_settings_files(folders))
         files.update(dict.fromkeys(own.files))
         bases = tuple(dict.fromkeys((*_trees(dot_git, own.settings), *folders)))
         paths.update(dict.fromkeys(path for folder in folders for path in _list_linked_parts(folder)))
@@ -152,7 +152,35 @@ def find_named_paths(repositories: Iterable[str], roots: Sequence[str] = ()) -> 
     return NamedPaths(tuple(paths), tuple(files))
 
 
-def _user_files() -> list[str]:
+def find_program_setting(folders: Iterable[str]) -> str | None:
+    """Return the first setting of the repositories around these folders that names a program which git would run; None
+    where there is none. What the user's own settings name is not looked at."""
+    for folder in folders:
+        for dot_git in enclosing_repositories(os.path.realpath(folder)):
+            own = read_settings(
+                f"{place}/{name}" for place in _folders(dot_git) for name in ("config", "config.worktree")
+            )
+            for _, setting in own.settings:
+                if names_program(setting):
+                    return setting.full_name
+    return None
+
+
+def list_settings_files(folders: Iterable[str]) -> list[str]:
+    """Return the settings files in git's own folders, existing or not."""
+    return [f"{folder}/{name}" for folder in dict.fromkeys(folders) for name in ("config", "config.worktree")]
+
+
+def names_program(setting: GitSetting) -> bool:
+    """Return whether a setting of git has a command line as its value."""
+    if setting.value.lower() in _NO_PATHS:
+        return False
+    return (
+        setting.section in _COMMAND_SECTIONS or setting.name in _COMMAND_NAMES or setting.key in _COMMANDS
+    ) or setting.section == "hook"
+
+
+def list_user_files() -> list[str]:
     """Return the settings files of the machine and of the user, existing or not."""
     home, read = os.path.expanduser("~"), os.environ.get
     files = ["/etc/gitconfig", f"{home}/.config/git/config", f"{home}/.gitconfig"]
@@ -336,6 +364,11 @@ class GitSetting(NamedTuple):
     @property
     def key(self) -> str:
         return f"{self.section}.{self.name}"
+
+    @property
+    def full_name(self) -> str:
+        """The name as git takes it, with its subsection."""
+        return f"{self.section}.{self.subsection}.{self.name}" if self.subsection else self.key
 
 
 class GitSettings(NamedTuple):

@@ -1,4 +1,4 @@
-"""Bash: a command line in the sandbox, and nowhere else.
+"""Bash: a command line in the sandbox; where no sandbox works, only what a person has allowed knowing that.
 
 The command finds what `lyra.sandbox` shows it: the workspace, writable where the Grant says so, with protected paths
 shut; an environment of a few names; no network but for hosts that `net.http` rules of the Grant name, through a proxy.
@@ -10,16 +10,20 @@ that Read and Grep can open. Time-out, cancellation and the end of the caller's 
 from __future__ import annotations
 
 import asyncio
+import os
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from lyra.core.clock import SystemClock
 from lyra.core.limits import CAPABILITY_LENGTH_MAX
 from lyra.core.rights.capability import Capability, Grant
-from lyra.core.tool import Tool, caller, ending, job_log, progress, rights
-from lyra.errors import CapabilityDenied, ConfigError, ToolError
+from lyra.core.tool import Holding, Tool, caller, ending, job_log, progress, rights, unheld
+from lyra.errors import CapabilityDenied, ConfigError, SandboxUnavailable, ToolError
 from lyra.sandbox.protection.forbidden_names import clean_up
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.function import tool
@@ -35,18 +39,25 @@ OUTPUT_CHARS_MAX: Final = 30_000  # shown; the rest of a longer output is in a f
 _GLOBS: Final = frozenset("*?")
 _JOB_S_MAX: Final = 24 * 3600.0  # of a job in the background
 _NETWORK: Final = frozenset({"net.http", "net.*"})
+_UNHELD: Final = "no sandbox works here, so the command had all your rights"
 _EXEC: Final = frozenset({"process.exec", "process.*", "*"})
 
 
 def bash_tools(
-    workspace: Workspace, *, sandbox: Sandbox | None = None, readable: Sequence[str] = (), most: Grant | None = None
+    workspace: Workspace,
+    *,
+    sandbox: Sandbox | None = None,
+    readable: Sequence[str] = (),
+    programs: Sequence[str] = (),
+    most: Grant | None = None,
 ) -> list[Tool]:
     """Bash and its jobs; `readable` are folders outside the workspace that commands may read, besides the system's.
-    `most` narrows what commands may do, beyond the Grant of the process."""
+    `programs` are such folders that need no right, as those of the system, unless the Grant denies them. `most`
+    narrows what commands may do, beyond the Grant of the process."""
     for root in workspace.roots:
         clean_up(root)
     jobs = Jobs()
-    family = _Bash(workspace, sandbox, tuple(readable), jobs, most)
+    family = _Bash(workspace, sandbox, tuple(readable), jobs, most, tuple(programs))
     bash = tool(
         family.bash,
         name="Bash",
@@ -56,7 +67,7 @@ def bash_tools(
         concurrency="sequential",
         folders=workspace.roots,
     )
-    return [bash, *jobs.tools()]
+    return [msgspec.structs.replace(bash, holds=family.hold), *jobs.tools()]
 
 
 def _needs(arguments: dict[str, Any]) -> list[Capability]:
@@ -122,7 +133,7 @@ _GIT: Final = {
 
 
 class _Bash:
-    __slots__ = ("_jobs", "_most", "_readable", "_sandbox", "_workspace")
+    __slots__ = ("_has_own_sandbox", "_jobs", "_most", "_programs", "_readable", "_sandbox", "_workspace")
 
     def __init__(
         self,
@@ -131,12 +142,28 @@ class _Bash:
         readable: tuple[str, ...],
         jobs: Jobs,
         most: Grant | None = None,
+        programs: tuple[str, ...] = (),
     ) -> None:
         self._most = most
+        self._programs = programs
         self._workspace = workspace
         self._sandbox = sandbox
+        self._has_own_sandbox = sandbox is not None
         self._readable = readable
         self._jobs = jobs
+
+    def hold(self, grant: Grant, command: str) -> Holding:
+        """Return how the sandbox would hold a command line with these rights."""
+        from lyra.sandbox.protection.git_repositories import find_program_setting
+        from lyra.sandbox.sandbox import may_work
+        from lyra.tools.shell.command_line import read_line
+
+        if self._most is not None:
+            grant = grant.narrow(self._most)
+        folders = _find_folders_of(self._workspace.root, command) if "git" in command else []
+        is_plain = folders is not None and find_program_setting(folders) is None
+        works = self._has_own_sandbox or may_work()
+        return Holding(works, _has_network(grant), reads=works and is_plain and read_line(command).reads_only)
 
     async def bash(
         self,
@@ -162,15 +189,30 @@ class _Bash:
         grant = rights.get()
         if grant is not None:
             _check_denied(grant, command)
-        sandbox, argv = self._box(), ["/bin/bash", "-c", command]
-        spill = self._workspace.spill.folder()
+        argv = ["/bin/bash", "-c", command]
         if run_in_background:
             self._jobs.check()
             number, copy = self._jobs.reserve()
-            job = await sandbox.start(argv, self._profile(_JOB_S_MAX), spill_folder=spill, copy=copy)
+            job = await self._start(argv, self._profile(_JOB_S_MAX), copy=copy)
             return self._jobs.add(number, job, command)
-        job = await sandbox.start(argv, self._profile(BASH_S_MAX), timeout_s=timeout, spill_folder=spill)
+        job = await self._start(argv, self._profile(BASH_S_MAX), timeout_s=timeout)
         return render_result(await wait_reporting(job))
+
+    async def _start(
+        self, argv: list[str], profile: Profile, *, timeout_s: float | None = None, copy: str | None = None
+    ) -> Job:
+        """Start a command in the sandbox; where none works, as the user would, if a person has allowed exactly that."""
+        sandbox, spill = self._box(), self._workspace.spill.folder()
+        try:
+            return await sandbox.start(argv, profile, timeout_s=timeout_s, spill_folder=spill, copy=copy)
+        except SandboxUnavailable:
+            if not unheld.get() or await _works(sandbox):
+                raise
+        from lyra.sandbox.job import Job, LaunchPlan
+
+        plan = LaunchPlan(argv, _users_environment(profile), profile.start, "none", holes=(_UNHELD,), copy=copy)
+        limit_s = profile.limits.wall_s if timeout_s is None else timeout_s
+        return Job(plan, profile.limits, stdin=None, timeout_s=limit_s, apart=False, spill=spill)
 
     def _box(self) -> Sandbox:
         if self._sandbox is None:
@@ -181,6 +223,7 @@ class _Bash:
 
     def _profile(self, seconds_max: float) -> Profile:
         from lyra.sandbox import Limits, Profile
+        from lyra.sandbox.developer_tools import find_variables
 
         grant = rights.get()
         if grant is None:
@@ -188,21 +231,55 @@ class _Bash:
             grant = Grant(allow=[f"fs.read:{root}/**", f"fs.write:{root}/**"])
         if self._most is not None:
             grant = grant.narrow(self._most)
+        undenied = Grant(["*"], grant.deny)
+        readable = [folder for folder in self._readable if grant.allows(Capability("fs.read", f"{folder}/**"))]
+        readable += [folder for folder in self._programs if undenied.allows(Capability("fs.read", f"{folder}/**"))]
         try:
             profile = Profile.of(
                 grant,
                 self._workspace.root,
-                readable=[folder for folder in self._readable if grant.allows(Capability("fs.read", f"{folder}/**"))],
+                readable=readable,
                 limits=Limits(wall_s=seconds_max, output_kept_bytes=OUTPUT_CHARS_MAX),
-                env=_GIT,
+                env={**find_variables(), **_GIT} if self._programs else _GIT,
             )
         except ConfigError as error:
             raise ToolError(error.message, hint=error.hint, reason="permission_denied") from None
         extra_roots = [root for root in self._workspace.roots[1:] if _may_work_in(grant, root)]
         profile = replace(profile, writable_also=(*profile.writable_also, *extra_roots))
-        # A Grant of everything names no host; in a narrowed Grant each layer has to name one.
-        named = [any(cap.name in _NETWORK for cap in layer) for layer in grant.layers]
-        return profile if named and all(named) else replace(profile, egress=None)
+        return profile if _has_network(grant) else replace(profile, egress=None)
+
+
+def _users_environment(profile: Profile) -> dict[str, str]:
+    """Return the variables of a command that no sandbox holds: a few of the user's, and no key."""
+    env = profile.environment(home=os.path.expanduser("~"), temporary=tempfile.gettempdir())
+    env.pop("LYRA_SANDBOX", None)
+    return {**env, "PATH": os.environ.get("PATH", os.defpath)}
+
+
+async def _works(sandbox: Sandbox) -> bool:
+    try:
+        await sandbox.tier()
+    except SandboxUnavailable:
+        return False
+    return True
+
+
+def _has_network(grant: Grant) -> bool:
+    """Return whether commands reach hosts. A Grant of everything names no host; in a narrowed Grant each layer has to
+    name one."""
+    named = [any(cap.name in _NETWORK for cap in layer) for layer in grant.layers]
+    return bool(named) and all(named)
+
+
+def _find_folders_of(root: str, command: str) -> list[str] | None:
+    """Return the workspace and the folder that a list of commands enters by `cd`; None where that is not known."""
+    from lyra.tools.shell.command_line import read_line
+
+    moves = [part for _, part in read_line(command).parts if part.text.startswith("cd")]
+    if not moves:
+        return [root]
+    words = moves[0].text.split()
+    return [root, os.path.join(root, words[1])] if len(moves) == 1 and len(words) == 2 and moves[0].plain else None
 
 
 def _may_work_in(grant: Grant, root: str) -> bool:

@@ -226,26 +226,32 @@ class _SearchTools:
             return await self._answer(process, job)
 
     async def _answer(self, process: asyncio.subprocess.Process, job: dict[str, Any]) -> dict[str, Any]:
-        try:
-            async with asyncio.timeout(self._seconds_max):
-                output, _ = await process.communicate(json.dumps(job).encode())
-        except TimeoutError:
-            raise ToolError(
-                f"the search took longer than {self._seconds_max:g} s",
-                hint="search a smaller folder, or with a simpler pattern",
-                reason="timeout",
-            ) from None
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
-        if process.returncode != 0:
+        hint = "search a smaller folder, or with a simpler pattern"
+        answer = await ask_worker(process, job, what="the search", seconds_max=self._seconds_max, hint=hint)
+        if answer is None:
             raise ToolError("the search ended before it was done", reason="io_error")
-        answer: dict[str, Any] = json.loads(output)
         if "error" in answer:
             raise ToolError(answer["error"], hint="escape what is meant literally", reason="invalid_arguments")
         return answer
+
+
+async def ask_worker(
+    process: asyncio.subprocess.Process, job: dict[str, Any], *, what: str, seconds_max: float, hint: str
+) -> dict[str, Any] | None:
+    """Return what a worker in a session of its own answers to a job, both as JSON; None where it ended without an
+    answer. One that takes too long is killed, with what it started."""
+    try:
+        async with asyncio.timeout(seconds_max):
+            output, _ = await process.communicate(json.dumps(job).encode())
+    except TimeoutError:
+        raise ToolError(f"{what} took longer than {seconds_max:g} s", hint=hint, reason="timeout") from None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+    answer: dict[str, Any] | None = json.loads(output) if process.returncode == 0 else None
+    return answer
 
 
 class _Gate:

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from lyra.core.own_files import FULL_ERRNOS
 from lyra.core.rights.capability import Capability
-from lyra.core.tool import admitted, caller, hides
+from lyra.core.tool import admitted, caller, hides, opened
 from lyra.errors import CapabilityDenied, ConfigError, ToolError
 from lyra.sandbox.paths import Beneath, true_path
 from lyra.sandbox.protection.git_repositories import find_made_repository
@@ -98,6 +98,8 @@ class Workspace:
         if not isinstance(path, str) or not path or "\0" in path:
             return []  # the call itself is refused
         real = os.path.realpath(self.absolute(path))
+        if verb == "fs.read" and real == opened.get():
+            return []  # a person has allowed it
         return [] if verb == "fs.read" and self.spill.holding(real) else [Capability(verb, real)]
 
     def covers(self, path: str) -> bool:
@@ -107,6 +109,8 @@ class Workspace:
 
     def _root_of(self, path: str, *, reading: bool = False) -> str:
         normal = os.path.normpath(path)
+        if reading and normal == opened.get():
+            return os.path.dirname(normal)
         spilled = self.spill.holding(normal) if reading else None
         if spilled is not None:
             return spilled
@@ -124,6 +128,9 @@ class Workspace:
     # ------------------------------------------------------------ reading
     def read(self, path: str, *, most: int = FILE_BYTES_MAX) -> OpenedFile:
         """Return a plain file's bytes; ToolError for anything else."""
+        outside = opened.get()
+        if outside is not None and os.path.realpath(self.absolute(path)) == outside:
+            path = outside
         with self._beneath(path, reading=True) as (folder, whole):
             try:
                 looked = folder.open(whole, _O_PATH)

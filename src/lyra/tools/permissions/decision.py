@@ -6,9 +6,12 @@
     an answer kept as "always"   → as it was answered
     an ask rule                  → ask
     the mode is `bypass`         → allow
+    a command that no sandbox would hold → ask, whatever else is said
     an allow rule                → allow; after untrusted text only one that names the tool alone or the exact thing
     the mode is `accept-edits`   → allow writing in the workspace
-    reading in the workspace, or what does nothing outside the conversation → allow
+    the mode is `sandboxed`      → allow commands that a sandbox holds
+    reading in the workspace, a command that only reads in a sandbox, or what does nothing outside the conversation
+                                 → allow
     nothing said                 → ask
 
 Without a person who can answer (`attended=False`), or in the mode `deny-unasked`, "ask" becomes "deny". A model never
@@ -30,18 +33,22 @@ from lyra.errors import ApprovalRefused, ConfigError
 from lyra.sandbox.protection.obeyed import find_asked_part, find_obeyed_part
 from lyra.sandbox.protection.protected_names import HIDDEN
 from lyra.tools.permissions.answers import config_folder
+from lyra.tools.permissions.offers import offer_rules, render_exact, render_refusal
 from lyra.tools.permissions.rules import Effect, Rule
 from lyra.tools.permissions.subjects import Subject, check_workspace
 
 MODES: Final[dict[str, str]] = {
     "default": "ask for what no rule allows",
     "accept-edits": "edits in the workspace are allowed, the rest as in default",
+    "sandboxed": "commands in the sandbox, without a network, are allowed, the rest as in default",
     "plan": "reading only",
     "bypass": "allow what no rule denies or asks for",
     "deny-unasked": "as default, but deny instead of asking",
 }
 ANSWERS: Final = ("allow", "always", "deny", "never")
 MANAGED: Final = "managed"
+IN_SANDBOX: Final = "sandbox"  # the source of a decision that allows a command because it has no network there
+UNHELD: Final = "no sandbox"
 _READERS: Final = ("Read", "Glob", "Grep")
 _GRANTS_KEPT: Final = 64
 _HELPERS_MAX: Final = 256  # workspaces of helpers that are remembered
@@ -101,6 +108,8 @@ class Permissions:
         "extra_folders",
         "home",
         "mode",
+        "own_text",
+        "reads_outside",
         "workspace",
     )
 
@@ -118,6 +127,8 @@ class Permissions:
         keep: Callable[[Rule], object] | None = None,
         answers: Iterable[Rule] = (),
         only: Iterable[Rule] | None = None,
+        own_text: bool = False,
+        reads_outside: bool = False,
     ) -> None:
         self._forbidden_modes = frozenset(forbid_modes)
         self.set_mode(mode)
@@ -137,6 +148,8 @@ class Permissions:
         self._rules_by_tool: dict[str, _ToolRules] = {}
         self._answers = list(answers)  # of earlier runs
         self._helpers: tuple[str, ...] = ()  # workspaces of helpers: not protected because of where they lie
+        self.own_text = own_text  # the files of the workspace are the user's own project
+        self.reads_outside = reads_outside  # a person is asked about files outside, which else may not be read
         self.attended = attended  # a person can answer questions
         self._keep = keep
 
@@ -206,6 +219,9 @@ class Permissions:
         forbidden = self._forbids(subject, rules)
         if forbidden is not None:
             return forbidden
+        if subject.held is False:
+            reason = "no sandbox works here, so the command would have all your rights; no rule answers for that"
+            return PermissionDecision("ask", None, reason, UNHELD)
         asked = _first_match(rules.ask, subject) if rules.ask else None
         if rules.always and (asked is None or asked.source.partition(":")[0] != MANAGED):
             answered = self._find_answer(rules.always, subject, tainted)
@@ -215,17 +231,24 @@ class Permissions:
             return _decide_by(asked, subject, "ask")
         if self.mode == "bypass":
             return PermissionDecision("allow", None, "the mode is bypass", "mode")
-        return self._unless_asked(subject, rules.allow, tainted)
+        return self._unless_asked(subject, rules, tainted)
 
-    def _unless_asked(self, subject: Subject, rules: _Rules, tainted: bool) -> PermissionDecision:
+    def _unless_asked(self, subject: Subject, rules: _ToolRules, tainted: bool) -> PermissionDecision:
         obeyed = self._asks_first(subject)
         consequential = obeyed is not None or (tainted and self._consequential(subject))
         weaker: Rule | None = None
-        for rule in _candidates(rules, subject):
+        for rule in _candidates(rules.allow, subject):
             if rule.speaks_of(subject):
                 if not consequential or _is_answer(rule, subject):
                     return _decide_by(rule, subject, "allow")
                 weaker = weaker or rule
+        if subject.reads and not self._rules_for("Read").ask:
+            return PermissionDecision("allow", None, "the command only reads, and can do nothing else", IN_SANDBOX)
+        if subject.held and self.mode == "sandboxed" and subject.act == "run":
+            return PermissionDecision("allow", None, "the mode is sandboxed", IN_SANDBOX)
+        piped = None if consequential else _allow_parts(_Rules((*rules.always, *rules.allow)), subject)
+        if piped is not None:
+            return _decide_by(piped, subject, "allow")
         if weaker is not None:
             kind = "taint" if obeyed is None else "protected"
             why = f"{obeyed or 'the process has read untrusted text'}, and a pattern is no answer"
@@ -242,8 +265,8 @@ class Permissions:
         if subject.act == "talk":
             return PermissionDecision("allow", None, f"{subject.tool} does nothing outside the conversation")
         reason = f"no rule speaks of this {subject.tool}"
-        if subject.line is not None and subject.line.single is None and rules:
-            reason = f"{reason}; an allow with a wildcard covers one simple command, and this is more"
+        if subject.line is not None and subject.line.single is None and rules.allow:
+            reason = f"{reason}; an allow with a wildcard covers one simple command or each part of a pipe"
         return PermissionDecision("ask", None, reason)
 
     def limit(self, rules: Iterable[str]) -> Permissions:
@@ -350,14 +373,16 @@ class Permissions:
         return _decide_by(asked, subject, "ask")
 
     # ------------------------------------------------------------ answers
-    def answer(self, subject: Subject, answer: str) -> Rule | None:
+    def answer(self, subject: Subject, answer: str, *, wider: str = "") -> Rule | None:
         """Take a person's answer. `always` and `never` become a rule for exactly this call, which is returned; `never`
-        to a URL is a rule for its host."""
+        to a URL is a rule for its host, and `always` one of the `rules_for` the call where a `wider` one is named."""
         one_of(answer, ANSWERS, "answer")
         if answer in ("allow", "deny"):
             return None
         effect: Effect = "allow" if answer == "always" else "deny"
         text = self.rule_for(subject, answer)
+        if answer == "always" and wider in self.rules_for(subject):
+            text = wider
         if text is None:
             raise ConfigError(f"no rule can say this {subject.tool}", hint="answer for this once")
         rule = Rule(text, effect, source="answers", workspace=self.workspace, home=self.home)
@@ -375,12 +400,24 @@ class Permissions:
 
     def rule_for(self, subject: Subject, answer: str = "always") -> str | None:
         """Return the rule that an answer of `always` or `never` becomes; None where it can be none."""
+        if subject.held is False and answer == "always":
+            return None
         try:
-            text = _exact(subject) if answer == "always" else _render_refusal(subject)
+            text = render_exact(subject) if answer == "always" else render_refusal(subject)
             rule = Rule(text, "allow", workspace=self.workspace, home=self.home)
         except ConfigError:
             return None
         return rule.text if rule.speaks_of(subject) else None
+
+    def rules_for(self, subject: Subject) -> list[str]:
+        """Return the rules that an answer of `always` may become, the exact one first. None covers a file that other
+        programs obey, or a command that no sandbox holds."""
+        if subject.held is False:
+            return []
+        wider = not self._asks_first(subject)
+        offered = [text for text in offer_rules(subject) if wider or text == self.rule_for(subject)]
+        rules = [(text, Rule(text, "allow", workspace=self.workspace, home=self.home)) for text in offered]
+        return [text for text, rule in rules if rule.speaks_of(subject)]
 
     def keep(self, rule: Rule) -> None:
         """Pass an answer to the function that stores it, if one was given."""
@@ -412,6 +449,8 @@ class Permissions:
             keep=self._keep if root == self.workspace else None,
             answers=answers,
             only=limits,
+            own_text=self.own_text,
+            reads_outside=self.reads_outside,
         )
 
     def _move_rule(self, rule: Rule, root: str) -> Rule:
@@ -478,6 +517,24 @@ def _first_match(rules: _Rules, subject: Subject) -> Rule | None:
     return None
 
 
+def _allow_parts(rules: _Rules, subject: Subject) -> Rule | None:
+    """Return the rule that allows the first part of a pipe that needs one, where each part is allowed by a rule or only
+    reads in a sandbox; None where one of them is not, or the line is no pipe."""
+    line = subject.line
+    if line is None or not line.is_pipe:
+        return None
+    deciding: Rule | None = None
+    for _, part in line.parts:
+        if subject.held and part.reads_only:
+            continue
+        own = subject._replace(value=part.text, line=part)
+        rule = next((rule for rule in _candidates(rules, own) if rule.speaks_of(own)), None)
+        if rule is None:
+            return None
+        deciding = deciding or rule
+    return deciding
+
+
 def _is_answer(rule: Rule, subject: Subject) -> bool:
     """Return whether the rule is an answer that a person gave in advance: for the whole tool, or for exactly this.
     One for many tools (`mcp__files__*`) is an answer where their program is confined, so that nothing can leave by a
@@ -494,31 +551,3 @@ def _decide_by(rule: Rule, subject: Subject, decision: Effect) -> PermissionDeci
     if doubt and decision != "allow" and not rule.bare:
         reason = f"{reason}: it cannot be read for certain, because {doubt}"
     return PermissionDecision(decision, rule.text, reason, rule.source)
-
-
-def _exact(subject: Subject) -> str:
-    """Return the rule that covers this call and no other."""
-    if subject.kind == "none":
-        return subject.tool
-    if subject.kind == "text" and subject.whole is not None:
-        return f"{subject.tool}({subject.whole})"
-    if subject.kind == "text" or subject.value is None:
-        raise ConfigError(f"this {subject.tool} names nothing that a rule could say", hint="answer for this once")
-    if subject.kind == "url":
-        if "*" in subject.value:
-            raise ConfigError(f"{subject.value[:80]!r} cannot be the URL of a rule", hint="answer for this once")
-        return f"{subject.tool}({subject.value.partition('#')[0]})"
-    if subject.kind == "path":
-        if any(char in subject.value for char in "*?") or subject.value != subject.value.strip():
-            raise ConfigError(f"{subject.value!r} cannot be the path of a rule", hint="answer for this once")
-        return f"{subject.tool}({subject.value})"
-    escaped = re.sub(r"([*?\\])", r"\\\1", subject.value.strip())
-    return f"{subject.tool}({escaped})"
-
-
-def _render_refusal(subject: Subject) -> str:
-    """Return the rule of a `never`: for a URL all of its host, which otherwise could be asked for with another path."""
-    url = subject.url
-    if url is None:
-        return _exact(subject)
-    return f"{subject.tool}({url.scheme}://{url.host}{f':{url.port}' if url.port else ''}/*)"

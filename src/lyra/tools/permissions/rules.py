@@ -25,7 +25,16 @@ from lyra.core.checking.check import check_keys
 from lyra.core.limits import RULE_LENGTH_MAX
 from lyra.core.rights.scope import Glob
 from lyra.errors import ConfigError
-from lyra.tools.permissions.subjects import FAMILIES, Subject, absolute, facts_of, subject_of, to_canonical_json
+from lyra.tools.permissions.subjects import (
+    FAMILIES,
+    GIT,
+    Subject,
+    absolute,
+    facts_of,
+    subject_of,
+    to_canonical_json,
+    to_git_line,
+)
 from lyra.tools.shell.text_glob import TextGlob
 
 Effect = Literal["allow", "ask", "deny"]
@@ -123,7 +132,7 @@ class Rule:
                 place=self.source,
             )
         else:
-            text = pattern.strip()
+            text = to_git_line(pattern) if self.tool == GIT.lower() else pattern.strip()
             text = text[:-2] + " *" if text.endswith(":*") else text
             self._glob = TextGlob(text)
             self.exact = self._glob.literal
@@ -153,6 +162,8 @@ class Rule:
         name = tool.lower()
         if self.tool.endswith("*"):
             return name.startswith(self.tool[:-1])
+        if name == GIT.lower() and self.tool == "bash" and not self.bare and self.effect != "allow":
+            return True  # who denies `Bash(git push *)` means every push
         return name == self.tool or name in self._family
 
     def matches(self, subject: Subject) -> bool:
@@ -180,7 +191,7 @@ class Rule:
         line = subject.line
         if line is not None and self._glob is not None:
             if self.effect == "allow":
-                return line.is_allowed_by(self._glob)
+                return subject.doubt is None and line.is_allowed_by(self._glob)
             return line.is_touched_by(self._glob) or (self._words is not None and line.is_touched_by(self._words))
         if self._every:
             if self.effect != "allow":

@@ -73,8 +73,12 @@ def permissions_of(
     attended: bool = True,
     keep: Callable[[Rule], object] | None = None,
     answers: Iterable[Rule] = (),
+    own_text: bool = False,
+    reads_outside: bool = False,
 ) -> Permissions:
-    """Return the Permissions that these layers come to; `mode` overrides theirs. `extra_folders` count as inside."""
+    """Return the Permissions that these layers come to; `mode` overrides theirs. `extra_folders` count as inside.
+    `own_text`: the files of the workspace are the user's own project. `reads_outside`: a person is asked about reading
+    a file outside."""
     rules: list[Rule] = []
     protected: list[str] = []
     forbidden: list[str] = []
@@ -100,6 +104,8 @@ def permissions_of(
         attended=attended,
         keep=keep,
         answers=answers,
+        own_text=own_text,
+        reads_outside=reads_outside,
     )
 
 

@@ -44,6 +44,7 @@ TOOLS: Final[dict[str, ToolFacts]] = {
         ToolFacts("MultiEdit", "path", "file_path", "write"),
         ToolFacts("NotebookEdit", "path", "notebook_path", "write"),
         ToolFacts("Bash", "command", "command", "run"),
+        ToolFacts("Git", "command", "command", "run"),
         ToolFacts("WebFetch", "url", "url", "fetch"),
         ToolFacts("TodoWrite", "none", "", "talk"),
         ToolFacts("AskUser", "none", "", "talk"),
@@ -56,6 +57,8 @@ TOOLS: Final[dict[str, ToolFacts]] = {
         ToolFacts("KillShell", "none", "", "talk"),
     )
 }
+GIT: Final = "Git"
+GIT_WIDENS: Final = ("hooks", "obeyed")  # arguments of Git by which it does more than its command says
 # A rule for the first tool covers the others too: a deny of Edit denies writing the file as a whole.
 FAMILIES: Final[dict[str, frozenset[str]]] = {
     "edit": frozenset({"write", "multiedit", "notebookedit"}),
@@ -91,7 +94,10 @@ class Subject(NamedTuple):
     workspace: str = ""
     alone: bool = False  # `value` is the only argument
     whole: str | None = None  # for an unknown tool: all its arguments as canonical JSON
-    confined: bool = False  # for an unknown tool: the program that runs it has no network and writes nowhere
+    confined: bool = False  # nothing can leave by the call: the program that runs it has no network
+    held: bool | None = None  # for a command of Lyra's own tools: a sandbox holds it; False: none works here
+    reads: bool = False  # the command only reads, and can do nothing else
+    reaches: str = ""  # the addresses that a command with a network reaches
 
 
 def facts_of(tool: str) -> ToolFacts:
@@ -134,7 +140,18 @@ def subject_of(
         return Subject(facts.name, "url", facts.act, value, url=url, doubt=doubt)
     from lyra.tools.shell.command_line import read_line  # imported when there is a line to read
 
+    if facts.name == GIT:
+        value = to_git_line(value)
+        wide = [f"it is called with {name}" for name in GIT_WIDENS if arguments.get(name)]
+        if wide:  # a rule with a pattern does not cover it, and no rule can say it
+            return Subject(facts.name, facts.kind, facts.act, value, line=read_line(value), doubt=wide[0])
     return Subject(facts.name, facts.kind, facts.act, value, line=read_line(value))
+
+
+def to_git_line(command: str) -> str:
+    """Return the whole line of a call of Git, which is written with or without its first word."""
+    text = command.strip()
+    return text if text.startswith(("git ", "gh ")) else f"git {text}"
 
 
 def _unknown_tool(tool: str, arguments: Mapping[str, Any], *, borrowed: bool) -> Subject:
@@ -200,6 +217,18 @@ def read_url(text: str) -> CanonicalUrl | None:
     path = posixpath.normpath("/" + path.lstrip("/")) if path else "/"
     query = f"?{parts.query}" if parts.query else ""
     return CanonicalUrl(scheme, host.lower(), None if port == _PORTS.get(scheme) else port, path + query)
+
+
+_PACKAGES: Final = re.compile(
+    r"(?:^|[\s/'\"=:])(?:node_modules|site-packages|dist-packages|bower_components|\.tox|\.?venv|vendor|third_party"
+    r"|\.cargo|\.rustup|\.nvm|\.pyenv|\.cache)(?=/(?!(?:\.bin|bin)/)|[\s'\"]|$)"
+)
+
+
+def names_packages(text: str) -> bool:
+    """Return whether a path, a command line or a list of paths names a folder of installed packages; their programs are
+    run and not read."""
+    return _PACKAGES.search(text) is not None
 
 
 def check_workspace(path: str) -> str:

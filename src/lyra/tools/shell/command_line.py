@@ -4,7 +4,8 @@ A deny or an ask is matched against `commands`: each command that the line may r
 with the program's name alone and without its global options too. The arguments of a program that no table knows are
 `loose`: a command may begin at each of them. An allow with a wildcard is matched against `single`:
 the whole line, and only when it is one simple command with nothing in it that runs or writes something else. When the
-line could not be read for certain, `unsure` says why; then every deny applies and no such allow.
+line could not be read for certain, `unsure` says why; then every deny applies and no such allow. A list of simple
+commands has them as its `parts`: a pipe is allowed when each of its parts is.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Final
 from lyra.core.commands.builders import ANY_WORD
 from lyra.core.commands.option_reach import starts_programs
 from lyra.core.commands.programs import INERT, ORDINARY, can_reach, language_of, program_name
+from lyra.core.commands.reading import reads_only
 from lyra.core.limits import CAPABILITY_LENGTH_MAX, WORDS_MAX
 from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word, read_script
 from lyra.tools.shell.shells import feeds
@@ -52,7 +54,7 @@ _GLOBAL_VALUES: Final = {
 class CommandLine:
     """One command line, as far as it could be read."""
 
-    __slots__ = ("commands", "inside", "loose", "plain", "single", "text", "unsure", "words")
+    __slots__ = ("_parts", "commands", "inside", "loose", "plain", "single", "text", "unsure", "words")
 
     def __init__(
         self,
@@ -72,6 +74,7 @@ class CommandLine:
         self.plain = plain  # of a single command: no quote, escape or wildcard in it
         self.inside = inside  # if it runs another command: its text up to the program of that one
         self.unsure = unsure
+        self._parts: tuple[tuple[str, CommandLine], ...] | None = None
         # The first words of all texts that patterns are compared with; None if one of them is not known.
         texts = {*commands, text, single or text}
         sure = unsure is None and UNKNOWN not in "".join(texts)
@@ -90,6 +93,26 @@ class CommandLine:
             return False  # what the pattern has after a wildcard could be part of a quoted word
         # The rule itself must spell out a nested command; its wildcard does not cover one.
         return self.inside is None or (glob.prefix + " ").startswith(self.inside + " ")
+
+    @property
+    def parts(self) -> tuple[tuple[str, CommandLine], ...]:
+        """The simple commands of a pipe or list, each with the operator before it; none for any other line. Each part
+        is read by itself and is complete, so the shell reads the line as these commands, too."""
+        if self._parts is None:
+            self._parts = () if self.single is not None or self.unsure is not None else _split_list(self.text)
+        return self._parts
+
+    @property
+    def is_pipe(self) -> bool:
+        """Whether it is simple commands joined by `|` and nothing else."""
+        return bool(self.parts) and all(operator == "|" for operator, _ in self.parts[1:])
+
+    @property
+    def reads_only(self) -> bool:
+        """Whether each command of the line is known to read and print, and does nothing else."""
+        if self.parts:
+            return all(part.reads_only for _, part in self.parts)
+        return self.single is not None and self.unsure is None and _only_reads(self.single)
 
     def is_touched_by(self, glob: TextGlob) -> bool:
         """Return whether a deny or an ask with this pattern matches a command of the line."""
@@ -121,6 +144,38 @@ class CommandLine:
                 if _SCRIPT_LIKE.search(argument) and _may_be_script(argument, self.text, glob):
                     return True
         return False
+
+
+_LIST_PIECE: Final = re.compile(
+    r"""'[^']*'|"(?:[^"\\]|\\.)*"|\\.|&&|\|\|(?!&)|\|(?![|&])|;(?!;)|\n|[^'"\\|;&\n]+|.""", re.DOTALL
+)
+_LIST_OPERATORS: Final = frozenset({"|", "||", "&&", ";", "\n"})
+_PARTS_MAX: Final = 20
+
+
+def _split_list(text: str) -> tuple[tuple[str, CommandLine], ...]:
+    """Return the parts of a pipe or list; none where one of them is more than a simple command."""
+    parts: list[tuple[str, str]] = [("", "")]
+    for piece in _LIST_PIECE.findall(text):
+        if piece in _LIST_OPERATORS:
+            parts.append((piece, ""))
+        else:
+            parts[-1] = (parts[-1][0], parts[-1][1] + piece)
+    if not 1 < len(parts) <= _PARTS_MAX:
+        return ()
+    lines = tuple((operator, read_line(part)) for operator, part in parts)
+    texts = [part.strip(" \t") for _, part in parts]
+    if any(
+        "#" in part or part.endswith("\\") or line.single is None for part, (_, line) in zip(texts, lines, strict=True)
+    ):
+        return ()
+    return lines
+
+
+def _only_reads(command: str) -> bool:
+    script = fast_script(command) or read_script(command)
+    words = script.commands[0].words if script.commands and not script.commands[0].assignments else []
+    return bool(words) and reads_only([word.text for word in words])
 
 
 def _values_in(argument: str) -> Iterator[str]:

@@ -29,7 +29,15 @@ from lyra.errors import ToolError
 from lyra.sandbox.profile import Profile
 from lyra.tools.shell.stdin_programs import STDIN_PROGRAMS
 from lyra.tools.yaml.params import Params
-from lyra.tools.yaml.template import Template, ToolEnvironment, as_text, narrow_grant, select_needs, template
+from lyra.tools.yaml.template import (
+    DeclaredTool,
+    Template,
+    ToolEnvironment,
+    as_text,
+    narrow_grant,
+    select_needs,
+    template,
+)
 
 KEYS: Final = ("type", "command", "stdin", "writes", "timeout")
 USES: Final = ("process.exec", "net.http")
@@ -62,14 +70,6 @@ class CommandKind:
     @property
     def rights(self) -> tuple[Capability, ...]:
         return tuple(cap for cap in self._own.layers[0] if cap.name == "net.http")
-
-    @property
-    def commands(self) -> tuple[Capability, ...]:
-        """The command lines of all calls: the fixed words before the first value, then anything."""
-        fixed = list(takewhile(lambda word: not word.names, self._words))
-        line = shlex.join(word.text for word in fixed)
-        scopes = [line] if len(fixed) == len(self._words) else [line, f"{line} *"]
-        return tuple(Capability("process.exec", scope) for scope in scopes if fixed)
 
     def needs_of(self, values: Mapping[str, Any]) -> list[Capability]:
         return [Capability("process.exec", shlex.join(self.argv(values)))]
@@ -123,16 +123,8 @@ def _check(word: Template, text: str, *, after_dashes: bool) -> None:
 
 
 # ---------------------------------------------------------------- reading it from a file
-def read_command(
-    given: dict[str, Any],
-    path: Path,
-    params: Params,
-    report: Report,
-    environment: ToolEnvironment,
-    *,
-    timeout_s: float,
-    needs: list[Capability],
-) -> CommandKind | None:
+def read_command(declared: DeclaredTool) -> CommandKind | None:
+    given, path, params, report, environment, timeout_s, needs = declared
     before = len(report.mistakes)
     words = _words(given.get("command"), (*path, "command"), params, report)
     stdin = _stdin(given.get("stdin"), (*path, "stdin"), params, report)

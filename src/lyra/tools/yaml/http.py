@@ -24,7 +24,16 @@ from lyra.core.secrets.secret import Secret
 from lyra.errors import CapabilityDenied, ConfigError, ToolError
 from lyra.tools.http_guard import HttpAnswer, fetch, host_and_port
 from lyra.tools.yaml.params import Params
-from lyra.tools.yaml.template import Template, ToolEnvironment, as_text, bind, narrow_grant, select_needs, template
+from lyra.tools.yaml.template import (
+    DeclaredTool,
+    Template,
+    ToolEnvironment,
+    as_text,
+    bind,
+    narrow_grant,
+    select_needs,
+    template,
+)
 
 KEYS: Final = ("type", "method", "url", "headers", "query", "body", "timeout")
 USES: Final = ("net.http", "secrets.read")
@@ -155,16 +164,8 @@ def _text(answer: HttpAnswer) -> str:
 
 
 # ---------------------------------------------------------------- reading it from a file
-def read_http(
-    given: dict[str, Any],
-    path: Path,
-    params: Params,
-    report: Report,
-    environment: ToolEnvironment,
-    *,
-    timeout_s: float,
-    needs: list[Capability],
-) -> HttpKind | None:
+def read_http(declared: DeclaredTool) -> HttpKind | None:
+    given, path, params, report, environment, timeout_s, needs = declared
     before = len(report.mistakes)
     method = report.word(str(given.get("method", "GET")).upper(), (*path, "method"), "method", _METHODS)
     url = read_url(given.get("url"), given.get("query"), path, params, report)

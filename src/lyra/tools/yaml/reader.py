@@ -22,7 +22,15 @@ from lyra.sandbox.protection.protected_names import COMMAND_NAMES, HIDDEN, NameT
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.yaml import command, http
 from lyra.tools.yaml.params import Params, read_params
-from lyra.tools.yaml.template import Template, ToolEnvironment, ToolKind, narrow_grant, select_needs, template
+from lyra.tools.yaml.template import (
+    DeclaredTool,
+    Template,
+    ToolEnvironment,
+    ToolKind,
+    narrow_grant,
+    select_needs,
+    template,
+)
 
 # ---------------------------------------------------------------- files
 # YAML tools of the kinds `file_read` and `file_write`: one file of the workspace, named by the file and its values.
@@ -145,32 +153,14 @@ class FileWrite(_FileTool):
 
 
 # ---------------------------------------------------------------- reading them from a file
-def read_file_read(
-    given: dict[str, Any],
-    path: Path,
-    params: Params,
-    report: Report,
-    environment: ToolEnvironment,
-    *,
-    timeout_s: float,
-    needs: list[Capability],
-) -> FileRead | None:
-    del timeout_s  # the time-out of the whole tool covers it
+def read_file_read(declared: DeclaredTool) -> FileRead | None:
+    given, path, params, report, environment, _, needs = declared  # the time-out of the whole tool covers it
     place = _path(given, path, params, report)
     return None if place is None else FileRead(environment, place, select_needs(needs, "fs.read"), "fs.read")
 
 
-def read_file_write(
-    given: dict[str, Any],
-    path: Path,
-    params: Params,
-    report: Report,
-    environment: ToolEnvironment,
-    *,
-    timeout_s: float,
-    needs: list[Capability],
-) -> FileWrite | None:
-    del timeout_s
+def read_file_write(declared: DeclaredTool) -> FileWrite | None:
+    given, path, params, report, environment, _, needs = declared
     place = _path(given, path, params, report)
     given_content = given.get("content", "{{content}}")
     content = template(given_content, (*path, "content"), params, report, "content")
@@ -204,7 +194,7 @@ class _Row(NamedTuple):
 
     keys: tuple[str, ...]
     uses: tuple[str, ...]
-    read: Callable[..., Any]
+    read: Callable[[DeclaredTool], ToolKind | None]
 
 
 KINDS: Final[dict[str, _Row]] = {
@@ -315,11 +305,6 @@ class _ToolRun:
         """Return what an agent that uses this tool has to be granted."""
         return self._kind.rights
 
-    @property
-    def commands(self) -> tuple[Capability, ...]:
-        """The commands that it runs, so that a Grant can name exactly these."""
-        return tuple(getattr(self._kind, "commands", ()))
-
     async def __call__(self, **arguments: Any) -> str:
         return await self._kind.run(self._params.read(arguments))
 
@@ -382,7 +367,7 @@ def _kind(
         if need.name not in row.uses:
             use = " and ".join(row.uses)
             report.add((*path[:-1], "needs", index), f"a tool of type {word} uses {use}, not {need.name}")
-    kind: ToolKind | None = row.read(given, path, params, report, environment, timeout_s=timeout_s, needs=needs)
+    kind: ToolKind | None = row.read(DeclaredTool(given, path, params, report, environment, timeout_s, needs))
     return kind, timeout_s
 
 

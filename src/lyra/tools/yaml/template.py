@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -125,6 +125,18 @@ class ToolEnvironment:
 
     def may_use(self, variable: str) -> bool:
         return variable not in _PROVIDER_KEYS if self.secrets is None else variable in self.secrets
+
+
+class DeclaredTool(NamedTuple):
+    """An implementation as a file has it, where it stands, and what it is read with."""
+
+    given: dict[str, Any]
+    path: Path
+    params: Params
+    report: Report
+    environment: ToolEnvironment
+    timeout_s: float
+    needs: list[Capability]
 
 
 class ToolKind(Protocol):

@@ -78,7 +78,10 @@ class ContractReader:
         except UndefinedName as error:
             del self.state.olds[slots[0] :]
             self.state.old_slots = slots[1]
-            return self._unverifiable(source, str(error), site, error.offset)
+            hint = close_to(error.name, scope.names)
+            if error.name in self.state.end_names:
+                hint = "a variable is seen by invariants only: make it an output, or write what it stands for"
+            return self._unverifiable(source, str(error), site, error.offset, hint)
         return ir.Contract(source.text, expression)
 
     def _type_contract(self, term: Term, scope: NameScope, site: TextSite) -> ir.TypedExpression:
@@ -91,8 +94,10 @@ class ContractReader:
         self._boolean(expression, site, term)
         return expression
 
-    def _unverifiable(self, source: ContractText, reason: str, site: TextSite, offset: int) -> ir.Contract:
-        self.state.mark(WARNING, "unverifiable", f"the contract is unverifiable: {reason}", site, offset)
+    def _unverifiable(
+        self, source: ContractText, reason: str, site: TextSite, offset: int, hint: str = ""
+    ) -> ir.Contract:
+        self.state.mark(WARNING, "unverifiable", f"the contract is unverifiable: {reason}", site, offset, hint=hint)
         return ir.Contract(source.text, None, reason)
 
     def guard(self, value: object, path: tuple[str | int, ...], scope: NameScope) -> ir.Condition:
@@ -119,6 +124,12 @@ class ContractReader:
         if kind not in (ANY, BOOLEAN, NULL):
             message = f"a condition is a boolean, not {describe(kind)}"
             self.state.mark(ERROR, "not_boolean", message, site, term.start)
+
+
+def describe_unjudged(program: ir.NodeProgram) -> list[str]:
+    """Return a sentence for each contract that no execution judges, with the reason."""
+    contracts = (*program.preconditions, *program.postconditions, *program.invariants)
+    return [f"never judged: {item.text}: {item.reason}" for item in contracts if item.expression is None]
 
 
 def _find_undefined_name(term: Term, scope: NameScope) -> str | None:

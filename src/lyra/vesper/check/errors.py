@@ -11,20 +11,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from lyra.core.checking.document import Path
 from lyra.vesper import ir
 from lyra.vesper.check.answers import CODE_FIELDS
-from lyra.vesper.check.state import CheckState
+from lyra.vesper.check.state import CheckState, literal_value
 from lyra.vesper.check.steps import parts_of
+from lyra.vesper.check.types import is_text, misfit
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.outcome import CODES, NOT_CONFIGURED
-from lyra.vesper.values.types import EnumType, without_null
+from lyra.vesper.values.types import BYTES, DURATION, TIMESTAMP, DecimalType, EnumType, ValueType, without_null
 
 Act = ir.EffectStep | ir.TransactionStep
 _STATUS: Final = re.compile(r"http_([0-9]{3}|[0-9]xx)\Z")
+_NEARLY_STATUS: Final = re.compile(r"[0-9]{3}\Z|[0-9]xx\Z|http", re.IGNORECASE)
 _OF_ALL_ACTS: Final = frozenset({*CODES, "*", "circuit_open", "in_doubt"}) - {NOT_CONFIGURED}
 _OF_CALLS: Final = _OF_ALL_ACTS | {"effect_failed", "unknown_node", "node_not_found", "recursive_node"}
 _OF_DATABASES: Final = _OF_ALL_ACTS | {"database_unavailable", "database_error"}
@@ -109,7 +111,7 @@ def judge_calls(program: ir.NodeProgram, state: CheckState) -> None:
         path = paths.get(step.name, ("flow",))
         given = dict(step.request.entries).get("parameters") if isinstance(step.request, ir.MapOf) else None
         if isinstance(given, ir.MapOf):
-            _judge_call_inputs(called, callee, [key for key, _ in given.entries], path, state)
+            _judge_call_inputs(called, callee, dict(given.entries), path, state)
         codes = list_error_codes(callee)
         for rule in step.rules:
             if codes is not None and rule.error not in _OF_CALLS and rule.error not in codes:
@@ -124,9 +126,10 @@ def judge_calls(program: ir.NodeProgram, state: CheckState) -> None:
 
 
 def _judge_call_inputs(
-    called: str, callee: ir.NodeProgram, given: Sequence[str], path: Path, state: CheckState
+    called: str, callee: ir.NodeProgram, given: Mapping[str, ir.TypedExpression], path: Path, state: CheckState
 ) -> None:
-    """Refuse a call with an input that the called node does not have, or without one that it needs."""
+    """Refuse a call with an input that the called node does not have, or does not take, or without one that it
+    needs."""
     names = [declared.name for declared in callee.inputs]
     for name in given:
         if name not in names:
@@ -134,6 +137,26 @@ def _judge_call_inputs(
     for declared in callee.inputs:
         if declared.required and declared.name not in given:
             state.error("missing_input", f"`{called}` needs the input `{declared.name}`", path)
+        value, kind = given.get(declared.name), without_null(declared.type)
+        reason = _input_misfit(value, kind)
+        if reason:
+            may_fit = value is not None and is_text(value.type) and isinstance(kind, DecimalType)  # a text of digits
+            message = f"the input `{declared.name}` of `{called}` does not take it: {reason}"
+            (state.warn if may_fit else state.error)("type", message, path)
+
+
+def _input_misfit(given: ir.TypedExpression | None, declared: ValueType) -> str:
+    """Return why an input does not take a value; empty where it may. Inputs read texts of times, bytes and numbers."""
+    if given is None or (isinstance(given, ir.Constant) and given.value is None):
+        return ""
+    if isinstance(given, ir.Constant):
+        try:
+            literal_value(given.value, declared)
+        except ValueError as error:
+            return str(error)
+        return ""
+    reads = declared in (TIMESTAMP, BYTES, DURATION)
+    return "" if is_text(without_null(given.type)) and reads else misfit(given.type, declared)
 
 
 def _fields_read(program: ir.NodeProgram, variable: str) -> list[str]:
@@ -160,6 +183,9 @@ def judge_unmet_rules(program: ir.NodeProgram, state: CheckState) -> None:
                 known = ", ".join(sorted(_KINDS[kind] - _OF_ALL_ACTS))
                 message = f"`{rule.error}` never happens at step `{step.name}`, which can fail with {known}"
                 state.warn("unreachable", message, path)
+            elif kind == "http.call" and status is None and _NEARLY_STATUS.match(rule.error):
+                message = f"`{rule.error}` is no status of an answer"
+                state.warn("unreachable", message, path, hint="write such as http_404 or http_4xx")
             elif kind == "http.call" and status is not None and status[1][0] not in "345":
                 message = f"`{rule.error}` is no error: an answer of a server is one from 300 to 599"
                 state.warn("unreachable", message, path)

@@ -16,7 +16,8 @@ from lyra.vesper import ir
 from lyra.vesper.check.state import NameScope, TextSite
 from lyra.vesper.check.types import common, element_of, field_type, is_key, is_ordered, is_text, may_equal, nullable
 from lyra.vesper.expressions.functions import DIRECTIVES, FUNCTIONS, ROUNDINGS, UNITS, BuiltIn, Kind, Parameter
-from lyra.vesper.expressions.terms import CallTerm, StarTerm
+from lyra.vesper.expressions.terms import CallTerm, NameTerm, StarTerm
+from lyra.vesper.loading import WARNING
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.limits import SCALE_MAX
 from lyra.vesper.values.patterns import compile_pattern
@@ -78,6 +79,14 @@ class FunctionTyping:
             words = f"{count} argument{'' if count == '1' else 's'}"
             message = f"`{term.function}` takes {words}"
             return self.wrong("arity", message, site, term.start, hint=function.signature)
+        for parameter, source in zip(function.parameters, term.arguments, strict=False):
+            if not isinstance(source, NameTerm) or parameter.kind.name not in ("field", "mode", "unit"):
+                continue
+            if source.name not in {*scope.names, *scope.aliases}:
+                hint = f"a text stands in quotes: '{source.name}'"
+                return self.wrong(
+                    "undefined_name", f"`{source.name}` is not defined here", site, source.start, hint=hint
+                )
         arguments = tuple(self.typing.term(argument, scope, site) for argument in term.arguments)
         bound: Bindings = {}
         for index, (argument, source) in enumerate(zip(arguments, term.arguments, strict=True)):
@@ -167,7 +176,9 @@ class FunctionTyping:
             field = field_type(item, arguments[1].value)
             if field is None:
                 message = f"the elements, of type {describe(item)}, have no field `{arguments[1].value}`"
-                self.wrong("unknown_field", message, site, term.arguments[1].start)
+                fields = [known.name for known in item.fields] if isinstance(item, RecordType) else []
+                hint = close_to(arguments[1].value, fields)
+                self.wrong("unknown_field", message, site, term.arguments[1].start, hint=hint)
                 return
             item = without_null(field)
         elif len(arguments) > 1:
@@ -201,6 +212,9 @@ class FunctionTyping:
                 reason = format_problem(value)
                 if reason:
                     self.wrong("bad_value", reason, site, offset)
+                elif "%" not in value:
+                    message = f"the format {value[:40]!r} has no directive, and is the same text for every time"
+                    self.typing.state.mark(WARNING, "bad_value", message, site, offset, hint="such as %Y-%m-%d %H:%M")
         if parameter.name == "fill" and len(value) != 1:
             self.wrong("bad_value", "`fill` is one character", site, offset)
 

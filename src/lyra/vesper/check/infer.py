@@ -7,6 +7,7 @@ undefined name raises UndefinedName: the contract is then unverifiable, not wron
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from decimal import Decimal
 from typing import Any, Final
@@ -29,7 +30,13 @@ from lyra.vesper.check.types import (
     may_equal,
     nullable,
 )
-from lyra.vesper.expressions.functions import AGGREGATES, CALLED_NAMES, FUNCTIONS, OTHER_FUNCTIONS, OTHER_NAMES
+from lyra.vesper.expressions.functions import (
+    AGGREGATES,
+    CALLED_NAMES,
+    FUNCTIONS,
+    OTHER_FUNCTIONS,
+    OTHER_NAMES,
+)
 from lyra.vesper.expressions.parser import parse_expression, parse_template
 from lyra.vesper.expressions.terms import (
     BinaryTerm,
@@ -80,6 +87,12 @@ from lyra.vesper.values.types import (
 QUERY_RESULT: Final = "query_result"
 _DURATION_HINT: Final = "a duration is written days(n), hours(n), minutes(n) or seconds(n)"
 _LOGIC: Final = {"AND": "and", "OR": "or", "=>": "implies"}
+_BRACE_OF_JSON: Final = re.compile(r"(?<!\{)\{\s*[\"'\n]")
+_ERROR_FIELDS: Final = ("occurred", "code", "message", "logged")
+_VARIABLE_PATH: Final = re.compile(r"([A-Za-z_]\w*)(?:\.[A-Za-z_]\w*|\[[0-9]+\])*", re.ASCII)
+_KEYS_OF_WORDS: Final = frozenset(
+    {"error_code", "code", "map_to", "return_error", "agent", "event_type", "handler", "provider", "method", "entity"}
+)
 _ORDERS: Final = ("<", "<=", ">", ">=")
 
 
@@ -120,15 +133,27 @@ class Typing:
         except ParseError as error:
             with suppress(ParseError):
                 return self.term(parse_expression(text), scope, site)
+            if _BRACE_OF_JSON.search(text):
+                error.hint = "a brace that is no placeholder is doubled: {{ and }}"
             self.state.syntax(error, site)
             return _nothing()
         place = self.state.place(site, 0)
         if template.text is not None:
+            self._judge_plain_text(template.text, path, scope)
             return ir.Constant(type=STRING, value=template.text, place=place)
         if template.single is not None:
             return self.term(template.single, scope, site)
         parts = tuple(part if isinstance(part, str) else self._text_part(part, scope, site) for part in template.parts)
         return ir.TemplateText(type=STRING, parts=parts, place=place)
+
+    def _judge_plain_text(self, text: str, path: Path, scope: NameScope) -> None:
+        """Remark on a text that is the name of a variable, or leads into one, and has no braces around it."""
+        match = _VARIABLE_PATH.fullmatch(text)
+        key = next((part for part in reversed(path) if isinstance(part, str)), "")
+        if match is None or match[1] not in scope.names or key in _KEYS_OF_WORDS:
+            return
+        message = f"this is the text {text!r}, not the value of the variable `{match[1]}`"
+        self.state.warn("no_placeholder", message, path, hint=f'write "{{{text}}}"', value=True)
 
     def _text_part(self, term: Term, scope: NameScope, site: TextSite) -> ir.TypedExpression:
         expression = self.term(term, scope, site)
@@ -237,7 +262,11 @@ class Typing:
             return self.wrong("undefined_name", f"`{name}` is not defined here", site, offset, hint=hint)
         if scope.is_contract:
             raise UndefinedName(name, offset)
-        hint = close_to(name, {*scope.names, *scope.aliases})
+        element = without_null(scope.element.type) if scope.element is not None else ANY
+        fields = [field.name for field in element.fields] if isinstance(element, RecordType) else []
+        hint = close_to(name, {*scope.names, *scope.aliases, *fields})
+        if any(step.target == name for step in self.state.node.all_steps()):
+            hint = f"`{name}` is written after this, or on another path only"
         return self.wrong("undefined_name", f"`{name}` is not defined here", site, offset, hint=hint)
 
     def _member(self, term: MemberTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:
@@ -271,9 +300,15 @@ class Typing:
         if isinstance(kind, (Array, SetType)):
             return self._projection(term, target, kind.item, site)
         if kind == ANY:
+            is_error = isinstance(target, ir.NodeVariable) and target.name == "error" and "error" not in scope.names
+            if is_error and term.name not in _ERROR_FIELDS:
+                message = f"an error has no field `{term.name}`, so it is null"
+                hint = close_to(term.name, _ERROR_FIELDS) or "write error.code or error.message"
+                self.state.mark(WARNING, "unknown_field", message, site, term.end - len(term.name), hint=hint)
             return ir.FieldOf(type=ANY, target=target, name=term.name, place=place)
         offset = term.end - len(term.name)
-        return self.wrong("unknown_field", f"a value of type {describe(kind)} has no fields", site, offset)
+        hint = close_to(term.name, ("length",)) if is_text(kind) or kind == BYTES else ""
+        return self.wrong("unknown_field", f"a value of type {describe(kind)} has no fields", site, offset, hint=hint)
 
     def _type_prefixed_name(self, term: MemberTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression | None:
         """Type `inputs.NAME`, and in postconditions `outputs.NAME`; None where a variable has the name before the
@@ -321,7 +356,9 @@ class Typing:
         if kind is None:
             offset = term.end - len(term.name)
             message = f"the elements, of type {describe(inner)}, have no field `{term.name}`"
-            return self.wrong("unknown_field", message, site, offset)
+            fields = [field.name for field in inner.fields] if isinstance(inner, RecordType) else []
+            hint = close_to(term.name, (*fields, "length"))
+            return self.wrong("unknown_field", message, site, offset, hint=hint)
         kind = nullable(kind) if isinstance(item, Nullable) else kind
         return ir.Projection(type=Array(kind), target=target, name=term.name, place=self.state.place(site, term.start))
 
@@ -396,7 +433,8 @@ class Typing:
     def _boolean(self, expression: ir.TypedExpression, site: TextSite, offset: int) -> None:
         kind = without_null(expression.type)
         if kind not in (ANY, BOOLEAN, NULL):
-            self.wrong("not_boolean", f"a condition is a boolean, not {describe(kind)}", site, offset)
+            hint = "write NOT success, or error.occurred" if describe(kind) == "error" else ""
+            self.wrong("not_boolean", f"a condition is a boolean, not {describe(kind)}", site, offset, hint=hint)
 
     def _binary(self, term: BinaryTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:
         place = self.state.place(site, term.start)
@@ -422,6 +460,8 @@ class Typing:
             kinds = f"{describe(without_null(left.type))} and {describe(without_null(right.type))}"
             is_of_time = {TIMESTAMP, DURATION} & {without_null(left.type), without_null(right.type)}
             hint = _DURATION_HINT if is_of_time else ""
+            if term.operator == "*" and any(is_text(without_null(side.type)) for side in (left, right)):
+                hint = "a text is repeated by pad_left('', n, 'x')"
             return self.wrong("type", f"`{term.operator}` does not take {kinds}", site, term.sign, hint=hint)
         return ir.Arithmetic(type=kind, operator=term.operator, left=left, right=right, place=place)
 

@@ -16,12 +16,14 @@ from typing import Final
 from lyra.core.checking.document import Path
 from lyra.vesper.check.answers import CODE_FIELDS
 from lyra.vesper.check.effects import DANGEROUS, covering, matches, overlap, parse_denial
-from lyra.vesper.check.errors import judge_calls, judge_unmapped_errors, judge_unmet_rules
+from lyra.vesper.check.errors import judge_calls, judge_unmapped_errors, judge_unmet_rules, list_error_codes
 from lyra.vesper.check.infer import Typing
 from lyra.vesper.check.satisfiable import judge_contracts
+from lyra.vesper.check.sql import judge_rows
 from lyra.vesper.check.state import CheckState, NameScope
-from lyra.vesper.check.steps import always_returns
+from lyra.vesper.check.steps import always_returns, names_in
 from lyra.vesper.check.types import misfit, nullable
+from lyra.vesper.check.writes import writes_always
 from lyra.vesper.expressions.functions import FORMS
 from lyra.vesper.expressions.parser import KEYWORDS
 from lyra.vesper.ir import NodeInput, NodeOutput, NodeProgram, TypedExpression
@@ -234,6 +236,8 @@ NODE_TYPES: Final = (
     "scheduled_job",
 )
 _RESERVED: Final = frozenset({*KEYWORDS, *FORMS, "true", "false", "null"})
+_OUTCOME_FIELDS: Final = ("success", "status", "error", "error_code", "message")  # of every outcome, in a test case
+_COMPUTING: Final = ("arithmetic", "string_template", "data_transform", "matrix.multiply")
 _INTENT_CHARS_MIN: Final = 10
 _STEPS_WITHOUT_CONTRACTS_MAX: Final = 5
 
@@ -301,7 +305,29 @@ def judge_outputs(program: NodeProgram, state: CheckState) -> None:
         if reason and not is_quotient:
             state.error("type", f"the variable `{field.name}` does not fit the output: {reason}", field.path)
         elif isinstance(kind, Nullable) and field.required and not isinstance(output.type, Nullable):
-            state.warn("maybe_missing", f"the output `{field.name}` is not written on every path", field.path)
+            reason = "is not written on every path, or may be written as null"
+            if not writes_always(program, field.name):
+                state.warn("maybe_missing", f"the output `{field.name}` {reason}", field.path)
+
+
+def judge_unread(program: NodeProgram, state: CheckState) -> None:
+    """Remark on values that steps compute, or read from an answer, and that nothing reads."""
+    outputs = {output.name for output in program.success}
+    contracts = (program.preconditions, program.postconditions, program.invariants)
+    read = outputs | names_in((program.steps, program.rules, *contracts))
+    if state.is_broken:
+        return
+    for step in state.node.all_steps():
+        output, extract = step.settings.get("output"), step.settings.get("on_success")
+        names = {}
+        if step.operation in _COMPUTING:
+            names = {str(output.value) if output is not None else step.name: output.path if output else step.path}
+        elif extract is not None and isinstance(extract.value, dict) and isinstance(extract.value.get("extract"), dict):
+            names = {name: (*extract.path, "extract", name) for name in extract.value["extract"]}
+        for name, path in names.items():
+            if name not in read and (output is not None or step.is_named or extract is not None):
+                hint = close_to(name, read)
+                state.warn("no_effect", f"nothing reads the variable `{name}`", path, hint=hint, value=True)
 
 
 def judge_error_coverage(program: NodeProgram, state: CheckState) -> None:
@@ -398,6 +424,24 @@ def judge_inputs_of_tests(_: NodeProgram, state: CheckState) -> None:
                 state.warn("unknown_input", f"the node has no input `{name}`", path, hint=hint)
 
 
+def judge_answers_of_tests(program: NodeProgram, state: CheckState) -> None:
+    """Remark on test cases that expect outputs or error codes which the node does not have."""
+    outputs = {output.name for output in (*program.success, *program.error)}
+    declared = list_error_codes(program)
+    calls = any(step.operation == "call_node" for step in state.node.all_steps())  # whose codes may be the node's
+    for index, case in enumerate(state.node.testing.test_cases):
+        path = ("testing", "test_cases", index, "expected_output")
+        for name, value in case.expected_output.items():
+            if outputs and name.split(".")[0] not in {*outputs, *_OUTCOME_FIELDS}:
+                hint = close_to(name, {*outputs, "error_code", "message"})
+                state.warn("unknown_output", f"the node has no output `{name}`", (*path, name), hint=hint)
+            is_code = name in CODE_FIELDS and isinstance(value, str) and declared is not None and not calls
+            if is_code and value not in {*(declared or ()), *CODES}:
+                message = f"the node does not answer with the error code `{value}`"
+                hint = close_to(value, declared or ())
+                state.warn("undeclared_error", message, (*path, name), hint=hint, value=True)
+
+
 def judge_dependencies(_: NodeProgram, state: CheckState) -> None:
     for index, name in enumerate(state.node.metadata.dependencies):
         if not is_node_id(name) and not is_node_id(f"{name}_v1"):
@@ -432,6 +476,8 @@ RULES: Final[tuple[Rule, ...]] = (
     judge_unmapped_errors,
     judge_calls,
     judge_unmet_rules,
+    judge_rows,
+    judge_unread,
     judge_capability_closure,
     judge_dangerous_capabilities,
     judge_audit,
@@ -439,6 +485,7 @@ RULES: Final[tuple[Rule, ...]] = (
     judge_latencies,
     judge_resource_limits,
     judge_inputs_of_tests,
+    judge_answers_of_tests,
     judge_dependencies,
     judge_entries,
     judge_contracts,

@@ -8,12 +8,14 @@ bound. `row_sql` writes an expression over the columns of a row, such as `balanc
 from __future__ import annotations
 
 import re
+from itertools import zip_longest
 from typing import Final
 
 from lyra.core.checking.document import Path
 from lyra.errors import ParseError
-from lyra.vesper.check.infer import Typing, map_of
+from lyra.vesper.check.infer import QUERY_RESULT, Typing, map_of
 from lyra.vesper.check.state import CheckState, NameScope, TextSite
+from lyra.vesper.check.steps import parts_of
 from lyra.vesper.expressions.parser import parse_expression, parse_template
 from lyra.vesper.expressions.terms import (
     BinaryTerm,
@@ -27,11 +29,26 @@ from lyra.vesper.expressions.terms import (
     UnaryTerm,
     children,
 )
-from lyra.vesper.ir import Constant, TypedExpression
-from lyra.vesper.loading import ERROR
+from lyra.vesper.ir import (
+    AssignStep,
+    Constant,
+    EffectStep,
+    FieldOf,
+    ForEachStep,
+    ItemOf,
+    MapOf,
+    NodeProgram,
+    NodeVariable,
+    Projection,
+    TypedExpression,
+)
+from lyra.vesper.loading import ERROR, WARNING
+from lyra.vesper.nodes.reader import close_to
+from lyra.vesper.sql.tables import query_columns
 from lyra.vesper.sql.tokens import PLACEHOLDER_MARK, SqlRefused, SqlToken, sql_tokens
 from lyra.vesper.values.types import STRING
 
+_KEYS_OF_JSON: Final = ("text", "mark", "placeholder", "|", "&")  # after PostgreSQL's operators ?, ?| and ?&
 _OPERATORS: Final = {"==": "=", "!=": "<>", "AND": "AND", "OR": "OR", "IN": "IN"}
 
 
@@ -102,8 +119,9 @@ class Sql:
         """Return the query with `:p0` for marks, for marks alone in quotes, and for names of `named`."""
         used: dict[str, str] = {}
         parts, position = [], 0
-        for token in tokens:
+        for token, after in zip_longest(tokens, tokens[1:]):
             written = marked[token.start : token.end]
+            follows = "" if after is None else after.value if after.kind == "operator" else after.kind
             name = token.value[1:] if token.kind == "placeholder" else ""
             mark = PLACEHOLDER_MARK.fullmatch(written[1:-1] if token.kind in ("text", "name") else written)
             if mark is not None:
@@ -115,6 +133,9 @@ class Sql:
                     used[name] = f"p{len(values)}"
                     values[used[name]] = named[name]
                 written = f":{used[name]}"
+            elif token.is_operator("?") and follows not in _KEYS_OF_JSON:
+                hint = "write {name} where the value of a variable belongs"
+                self.state.error("unbound_placeholder", "`?` has no value", path, hint=hint, value=True)
             elif name:
                 self.state.error("undefined_name", f"the query has no parameter `{name}`", path, value=True)
             parts += [_without_marks(marked[position : token.start]), written]
@@ -217,6 +238,37 @@ class Sql:
         name = f"p{len(values)}"
         values[name] = expression
         return f":{name}"
+
+
+def judge_rows(program: NodeProgram, state: CheckState) -> None:
+    """Remark on fields of rows that their query does not give."""
+    columns: dict[str, tuple[str, ...] | None] = {}  # by the variable of the rows, or of one row
+    parts = list(parts_of((program.steps, program.rules)))
+
+    def add(name: str, known: tuple[str, ...] | None) -> None:
+        if name:
+            columns[name] = known if columns.get(name, known) == known else None
+
+    queries = [part for part in parts if isinstance(part, EffectStep) and part.kind == "db.query"]
+    for step in queries:
+        text = dict(step.request.entries).get("query") if isinstance(step.request, MapOf) else None
+        known = query_columns(text.value) if isinstance(text, Constant) else None
+        add(step.output, known)
+        add(QUERY_RESULT, known)
+    for part in parts:
+        if isinstance(part, AssignStep):
+            add(part.target, None)
+        elif isinstance(part, EffectStep) and part.kind != "db.query":
+            add(part.output, None)
+        elif isinstance(rows := getattr(part, "collection", None), NodeVariable):
+            add(part.variable if isinstance(part, ForEachStep) else getattr(part, "name", ""), columns.get(rows.name))
+    for part in parts:
+        target = part.target if isinstance(part, FieldOf | Projection) else None
+        rows = target.target if isinstance(target, ItemOf) else target
+        known = columns.get(rows.name) if isinstance(rows, NodeVariable) else None
+        if known and part.name.lower() not in known:
+            message = f"the query gives no column `{part.name}`, so it is null"
+            state.issues.add(WARNING, "unknown_field", message, place=part.place, hint=close_to(part.name, known))
 
 
 def _sql(text: str, values: dict[str, TypedExpression]) -> TypedExpression:

@@ -22,7 +22,6 @@ from lyra.vesper.values.limits import SCALE_MAX, TYPE_DEPTH_MAX, TYPE_FIELDS_MAX
 from lyra.vesper.values.types import (
     ANY,
     BOOLEAN,
-    BYTES,
     DECIMAL,
     DURATION,
     INTEGER,
@@ -130,6 +129,8 @@ class TypeTable:
             if kind is None and rest == ["reported"]:
                 return ANY
         hint = "name one type; `any` takes every value" if "|" in text else f"such as {', '.join(SCALARS)} or array<T>"
+        if text.count("<") != text.count(">") or text.count("[") != text.count("]"):
+            hint = "between braces, a type with a comma in it stands in quotes"
         self.state.error("bad_type", f"{text[:80]!r} is no type", path, hint=hint, value=True)
         return ANY
 
@@ -366,7 +367,7 @@ def misfit(actual: ValueType, declared: ValueType) -> str:
         return "a decimal is no integer" if is_loss else ""
     if isinstance(actual, EnumType) and isinstance(declared, EnumType):
         return "" if not set(actual.values).isdisjoint(declared.values) else _unlike(actual, declared)
-    if is_text(actual) and (is_text(declared) or declared in (TIMESTAMP, BYTES)):
+    if is_text(actual) and is_text(declared):
         return ""
     if isinstance(actual, (Array, SetType)) and isinstance(declared, (Array, SetType)):
         return misfit(actual.item, declared.item)

@@ -29,6 +29,7 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 
 import msgspec
 
+from lyra.agents.declaration.output import FENCED_JSON
 from lyra.agents.session.replies import Reply
 from lyra.core.codec import to_plain
 from lyra.core.rights.capability import ANY_NAME, Capability, Grant
@@ -166,8 +167,9 @@ async def _agent(world: NodeWorld, request: EffectRequest, grant: Grant, key: st
         return msgspec.to_builtins(reply, enc_hook=to_plain)
     if payload.get("format") != "json":
         return str(reply)
+    fenced = FENCED_JSON.fullmatch(reply.strip())  # as many models write JSON
     try:
-        return json.loads(reply, parse_float=Decimal, parse_constant=_no_constant)
+        return json.loads(fenced[1] if fenced else reply, parse_float=Decimal, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise EffectError("bad_response", f"the answer of agent {name!r} is no JSON") from error
 

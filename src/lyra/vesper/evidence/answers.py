@@ -24,6 +24,9 @@ _CHANGES: Final = ("db.write", "db.update", "db.delete")
 _EMPTY_SHARE: Final = 0.4  # of queries that have no rows
 _ERRORS: Final = ("timeout", "overloaded", "declined")
 _HTTP_ERRORS: Final = ("timeout", "http_500", "http_404", "http_429", "unreachable")
+_TRANSACTION_ERRORS: Final = ("conflict", "timeout", "database_unavailable")
+# What the call of a node fails with although the node that is called has no such answer.
+_CALL_FAILURES: Final = ("timeout", "resource_limit", "capability_denied", "circuit_open", "in_doubt", "unknown_node")
 _PASSES: Final = 4  # over a program, until what is known of a variable has come to where it is used
 _DEPTH_MAX: Final = 6
 
@@ -97,6 +100,10 @@ class AnswerForms:
             own = [rule.error for rule in step.rules if rule.error != "*"]
             usual = _HTTP_ERRORS if step.kind == "http.call" else _ERRORS
             self._errors[step.name] = [*own, *own, *node_errors, *usual]
+        for transaction in reading.transactions:
+            own = [rule.error for rule in transaction.rules if rule.error != "*"]
+            self._errors[transaction.name] = [*own, *own, *node_errors, *_TRANSACTION_ERRORS]
+        self.call_failures = list_call_failures(program)
 
     def right(self, step: str, kind: str, payload: Any, rng: Random) -> Any:
         """Return an answer of the form that such an act has."""
@@ -123,12 +130,24 @@ class AnswerForms:
         return pick(rng, self._errors[step])
 
 
+def list_call_failures(program: ir.NodeProgram) -> dict[str, list[str]]:
+    """Return, by the step of each call of a node, the failures that its rules name and no called node answers with."""
+    calls = [
+        part
+        for part in parts_of((program.steps, program.rules))
+        if isinstance(part, ir.EffectStep) and part.kind == "node.call"
+    ]
+    named = {step.name: {rule.error for rule in (*step.rules, *program.rules)} for step in calls}
+    return {step: [code for code in _CALL_FAILURES if code in codes] for step, codes in named.items()}
+
+
 class _Reading:
     """What a program reads from its answers."""
 
     def __init__(self, program: ir.NodeProgram) -> None:
         self.parts = list(parts_of((program.steps, program.rules, program.postconditions, program.invariants)))
         self.effects = [part for part in self.parts if isinstance(part, ir.EffectStep)]
+        self.transactions = [part for part in self.parts if isinstance(part, ir.TransactionStep)]
         self.shapes = {step.name: _Shape() for step in self.effects}
         self._names: dict[str, _Shape] = {}
         self._locals: dict[int, dict[str, _Shape]] = {}

@@ -74,7 +74,8 @@ _REPEATS_DRY: Final = 30  # inputs in a row that were tried before: then lists o
 _REPEATS_MAX: Final = 300  # inputs in a row that were tried before: then there are no others
 _PROGRESS_OF: Final = 64  # inputs between two calls of `progress`
 # Codes with which a node breaks its own contract, unless it declares them as its errors.
-BREACHES: Final = frozenset({"postcondition_failed", "invariant_failed", "overflow", "type_error", "incomplete_output"})
+_MISTAKES: Final = ("overflow", "division_by_zero", "loop_limit", "type_error")
+BREACHES: Final = frozenset({"postcondition_failed", "invariant_failed", "incomplete_output", *_MISTAKES})
 _CONTRACTS: Final = {"postcondition_failed": "postcondition", "invariant_failed": "invariant"}
 
 

@@ -9,7 +9,7 @@ batch costs little more than the dictionaries it is made of. The same seed gives
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from random import Random  # noqa: TID251 - the type; generators come from core.ids
@@ -19,7 +19,8 @@ import msgspec
 
 from lyra.core.ids import make_random
 from lyra.vesper import ir
-from lyra.vesper.expressions.functions import FUNCTIONS
+from lyra.vesper.evidence.clock_changes import anchors_in, draw_near, list_changes, local_texts, texts_in, zones_in
+from lyra.vesper.expressions.functions import DIRECTIVES, FUNCTIONS
 from lyra.vesper.values.types import (
     ANY,
     INTEGER_MAX,
@@ -49,6 +50,7 @@ _ODD_VALUES: Final[tuple[Any, ...]] = (
 _LETTERS: Final = "abcxyzABC 019_-@.éß𝄞"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DEPTH_MAX: Final = 3
+_CHANGE_SHARE: Final = 0.3  # of timestamps, where a program names a zone whose clocks change
 
 
 def pick(rng: Random, values: Sequence[T]) -> T:
@@ -91,7 +93,7 @@ def _scalar(name: str, boundaries: Boundaries, depth: int) -> Draw:
         case "bytes":
             return _bytes
         case "timestamp":
-            return _timestamp
+            return _timestamp(boundaries)
         case "duration":
             return _duration(boundaries)
         case "null":
@@ -142,7 +144,7 @@ def _scale_of(text: str) -> int:
 
 
 def _text(boundaries: Boundaries) -> Draw:
-    edges = boundaries.texts
+    edges = [*boundaries.texts, *boundaries.time_texts]
 
     def draw(rng: Random) -> str:
         choice = rng.random()
@@ -161,9 +163,21 @@ def _bytes(rng: Random) -> Any:
     return data if rng.random() < 0.5 else base64.b64encode(data).decode()
 
 
-def _timestamp(rng: Random) -> Any:
-    seconds = pick(rng, (0, 86_399, 951_782_400, 1_700_000_000)) if rng.random() < 0.3 else rng.randrange(0, 2**32)
-    time = _EPOCH + timedelta(seconds=seconds, microseconds=pick(rng, (0, 0, 1, 500_000, 999_999)))
+def _timestamp(boundaries: Boundaries) -> Draw:
+    changes = boundaries.changes
+
+    def draw(rng: Random) -> Any:
+        if changes and rng.random() < _CHANGE_SHARE:
+            return write_timestamp(draw_near(changes, rng), rng)
+        seconds = pick(rng, (0, 86_399, 951_782_400, 1_700_000_000)) if rng.random() < 0.3 else rng.randrange(0, 2**32)
+        time = _EPOCH + timedelta(seconds=seconds, microseconds=pick(rng, (0, 0, 1, 500_000, 999_999)))
+        return write_timestamp(time, rng)
+
+    return draw
+
+
+def write_timestamp(time: datetime, rng: Random) -> Any:
+    """Return a moment as itself or as a text, with one offset or another."""
     match rng.randrange(0, 4):
         case 0:
             return time.isoformat().replace("+00:00", "Z")
@@ -392,9 +406,11 @@ def _is_match(part: Any) -> bool:
 class Boundaries:
     """Interesting values of each kind, for one program. `pieces` are short texts that it names and the characters of
     its texts that are neither letters nor digits: what separates or begins the parts of a text. `patterns` are those
-    that its conditions match with."""
+    that its conditions match with. `changes` are the moments at which the clocks change in the time zones that it or
+    its cases name, and `time_texts` are texts at them, in the formats that it reads, and the names of these zones where
+    it takes them."""
 
-    def __init__(self, program: ir.NodeProgram) -> None:
+    def __init__(self, program: ir.NodeProgram, cases: Sequence[Mapping[str, Any]] = ()) -> None:
         integers: dict[int, None] = dict.fromkeys(_INTEGERS)
         integers.update(dict.fromkeys([_ROOT_OF_MAX, _ROOT_OF_MAX + 1]))
         decimals: dict[str, None] = dict.fromkeys((*_DECIMALS, *_LONG_DECIMALS))
@@ -414,6 +430,9 @@ class Boundaries:
                 integers.update((number, None) for number in (int(value), int(value) + 1))
             elif isinstance(value, str):
                 texts.update((text, None) for text in (value, value + "x", value[:-1], value.upper(), value.lower()))
+        tables = [part.value for part in parts_of(program) if isinstance(part, ir.AssignStep)]
+        tables += [part.target for part in parts_of(program) if isinstance(part, ir.ItemOf)]
+        texts.update((name, None) for part in tables if isinstance(part, ir.MapOf) for name, _ in part.entries)
         called = {part.function for part in parts_of(program) if isinstance(part, ir.FunctionCall)}
         texts.update((text, None) for functions, named in _TEXTS_OF for text in named if called & functions)
         named = [part.value for part in parts_of(program) if isinstance(part, ir.Constant) and type(part.value) is str]
@@ -423,3 +442,40 @@ class Boundaries:
         self.integers = [number for number in integers if INTEGER_MIN <= number <= INTEGER_MAX]
         self.decimals = list(decimals)
         self.texts = list(texts)
+        self.changes: tuple[datetime, ...] = ()
+        self._add_clock_changes(program, cases)
+
+    def _add_clock_changes(self, program: ir.NodeProgram, cases: Sequence[Mapping[str, Any]]) -> None:
+        parts = list(parts_of(program))
+        values = [part.value for part in parts if isinstance(part, ir.Constant)]
+        values += [value for part in parts if isinstance(part, EnumType) for value in part.values]
+        given = [value for case in cases for value in case.values()]
+        takes_zones = any(isinstance(part, ir.FunctionCall) and _takes_zone(part) for part in parts)
+        zones = zones_in([*texts_in(values), *texts_in(given), *(self.texts if takes_zones else ())])
+        self.anchors = anchors_in([*values, *given])
+        changes = {zone: [list_changes(zone, anchor) for anchor in self.anchors] for zone in zones}
+        self.changes = tuple(sorted({change for rows in changes.values() for row in rows for change in row}))
+        self.time_texts = zones if takes_zones else []
+        calls = [part for part in parts if isinstance(part, ir.FunctionCall) and part.function == "parse_timestamp"]
+        forms = {call.arguments[1].value for call in calls if isinstance(call.arguments[1], ir.Constant)}
+        for form in sorted(form for form in forms if _is_format(form)):
+            for zone, rows in changes.items():
+                self.time_texts += [text for row in rows for text in local_texts(zone, row, form)]
+
+
+def _takes_zone(call: ir.FunctionCall) -> bool:
+    """Return whether a call takes a name of a zone that is not written out."""
+    if call.function == "is_zone":
+        return True
+    parameters = FUNCTIONS[call.function].parameters if call.function in _ZONED else ()
+    return any(
+        parameter.kind.name == "zone" and not isinstance(argument, ir.Constant)
+        for parameter, argument in zip(parameters, call.arguments, strict=False)
+    )
+
+
+def _is_format(form: Any) -> bool:
+    """Return whether a text is a format whose directives a local time is written with."""
+    return isinstance(form, str) and all(
+        name[:1] in DIRECTIVES for part in form.split("%%") for name in part.split("%")[1:]
+    )

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from decimal import Decimal
 from math import ceil, floor
 from random import Random  # noqa: TID251 - the type; generators come from core.ids
@@ -24,7 +25,8 @@ from typing import Any, Final
 
 from lyra.core.linear_regex import BadPattern
 from lyra.vesper import ir
-from lyra.vesper.evidence.inputs import Boundaries, Draw, drawer, pick
+from lyra.vesper.evidence.clock_changes import draw_near, list_changes
+from lyra.vesper.evidence.inputs import Boundaries, Draw, drawer, pick, write_timestamp
 from lyra.vesper.evidence.rooms import EACH, LENGTH, Path, Room, rooms_of
 from lyra.vesper.values.limits import DRAWN_TEXT_CHARS_MAX, PATTERN_STEPS_MAX
 from lyra.vesper.values.patterns import compile_pattern
@@ -42,8 +44,10 @@ from lyra.vesper.values.types import (
     RecordType,
     SetType,
     ValueType,
+    without_null,
 )
 
+_CHANGE_SHARE: Final = 0.3  # of rows with a zone, whose timestamp is moved near a change of its clocks
 _ABSENT_SHARE: Final = 0.2  # of optional inputs that a row leaves out
 _STRICT_SHARE: Final = 0.75  # of values that also pass what the first steps validate
 _FOREIGN_SHARE: Final = 0.4  # of texts, where the program matches with patterns
@@ -70,7 +74,7 @@ class LikelyInputs:
         self._cases = [dict(case) for case in cases]
         self._inputs = program.inputs
         self._drawn: dict[str, set[Any]] = {declared.name: set() for declared in program.inputs}
-        self.boundaries = boundaries = Boundaries(program)
+        self.boundaries = boundaries = Boundaries(program, cases)
         accepted, strict = rooms_of(program), rooms_of(program, with_validations=True)
         self._draws = {
             declared.name: tuple(
@@ -78,16 +82,33 @@ class LikelyInputs:
             )
             for declared in program.inputs
         }
+        kinds = {declared.name: without_null(declared.type) for declared in program.inputs}
+        texts = [name for name, kind in kinds.items() if kind == STRING or isinstance(kind, EnumType)]
+        self._zones = texts if boundaries.changes else []
+        self._times = [(name, strict.get((name,), _NO_ROOM)) for name, kind in kinds.items() if kind == TIMESTAMP]
 
     def row(self) -> dict[str, Any]:
         """Return inputs that are each likely to be accepted."""
         rng = self._rng
         which = rng.random() < _STRICT_SHARE
-        return {
+        row = {
             declared.name: self._draws[declared.name][which](rng)
             for declared in self._inputs
             if declared.required or rng.random() >= _ABSENT_SHARE
         }
+        self._move_near_change(row)
+        return row
+
+    def _move_near_change(self, row: dict[str, Any]) -> None:
+        """Now and then, replace a timestamp of a row by one at which the clocks of a zone in that row change."""
+        rng = self._rng
+        if not self._zones or not self._times or rng.random() >= _CHANGE_SHARE:
+            return
+        name, room = pick(rng, self._times)
+        anchor = pick(rng, self.boundaries.anchors)
+        changes = [change for zone in self._zones for change in list_changes(str(row.get(zone)), anchor)]
+        if changes and room.has(moment := draw_near(tuple(changes), rng)):
+            row[name] = write_timestamp(moment, rng)
 
     def rows(self, count: int) -> list[dict[str, Any]]:
         """Return rows for which fewer values are drawn than they have: each value stands in a few of them."""
@@ -105,6 +126,9 @@ class LikelyInputs:
                 for row in rows:
                     if rng.random() < _ABSENT_SHARE:
                         del row[declared.name]
+        if self._zones and self._times:
+            for row in rows:
+                self._move_near_change(row)
         return rows
 
     def _draw_new_values(self, name: str, draw: Draw, count: int) -> list[Any]:
@@ -163,11 +187,32 @@ def fitting_drawer(kind: ValueType, path: Path, rooms: Rooms, boundaries: Bounda
         return _integers(room, boundaries)
     if kind == STRING:
         return _texts(room, rooms.get((*path, LENGTH), _NO_ROOM), boundaries)
-    plain = drawer(kind, boundaries)
     if kind == TIMESTAMP and (room.low is not None or room.high is not None):
-        ends = [end for end in (room.low, room.high) if end is not None]
-        return lambda rng: pick(rng, ends) if rng.random() < 0.3 else plain(rng)
-    return plain
+        return _timestamps(room, boundaries)
+    return drawer(kind, boundaries)
+
+
+def _timestamps(room: Room, boundaries: Boundaries) -> Draw:
+    """Return a function that draws moments within bounds: their ends, moments at which clocks change, and any."""
+    low, high = room.low, room.high
+    span = timedelta(days=3_650) if low is None or high is None else max(high - low, timedelta(0))
+    ends = [end for end in (low, high) if end is not None]
+    changes = tuple(change for change in boundaries.changes if room.has(change))
+
+    def draw(rng: Random) -> Any:
+        choice = rng.random()
+        if choice < 0.2:
+            return pick(rng, ends)
+        time = draw_near(changes, rng) if changes and choice < 0.2 + _CHANGE_SHARE else None
+        if time is None or not room.has(time):
+            try:
+                part = timedelta(seconds=int(rng.random() * span.total_seconds()))
+                time = low + part if low is not None else high - part
+            except OverflowError:
+                return pick(rng, ends)
+        return write_timestamp(time, rng) if room.has(time) else pick(rng, ends)
+
+    return draw
 
 
 def _integers(room: Room, boundaries: Boundaries) -> Draw:
@@ -249,6 +294,10 @@ def _texts(room: Room, lengths: Room, boundaries: Boundaries) -> Draw:
     is_free = lengths.low is None and lengths.high is None and not edges
     others = [draw for draw in map(pattern_drawer, boundaries.patterns) if draw is not None]
     required = [compile_pattern(pattern) for pattern in room.patterns] if len(patterns) == len(room.patterns) else []
+    times = [
+        text for text in boundaries.time_texts if least <= len(text) and (lengths.high is None or len(text) <= most)
+    ]
+    times = [text for text in times if all(pattern.search(text, 0, PATTERN_STEPS_MAX)[0] for pattern in required)]
 
     def foreign(rng: Random) -> str | None:
         """Return a text for a pattern that a step matches with, pieces in it, if it fits here."""
@@ -262,6 +311,8 @@ def _texts(room: Room, lengths: Room, boundaries: Boundaries) -> Draw:
         return text if all(pattern.search(text, 0, PATTERN_STEPS_MAX)[0] for pattern in required) else None
 
     def draw(rng: Random) -> str:
+        if times and rng.random() < _CHANGE_SHARE:
+            return pick(rng, times)
         if others and rng.random() < _FOREIGN_SHARE and (text := foreign(rng)) is not None:
             return text
         for _ in range(_TRIES if patterns else 0):

@@ -13,7 +13,7 @@ tried with is not shown. Single test cases of a node are judged here too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from random import Random  # noqa: TID251 - the type; generators come from core.ids
@@ -23,16 +23,19 @@ import msgspec
 
 from lyra.core.ids import make_random
 from lyra.vesper.check.judge import program_of
+from lyra.vesper.check.state import literal_value
+from lyra.vesper.check.types import element_of, field_type
 from lyra.vesper.evidence.answers import AnswerForms
 from lyra.vesper.evidence.compare import compare
 from lyra.vesper.evidence.differential import RunPath, default_paths, shrink
 from lyra.vesper.evidence.inputs import InputGenerator
 from lyra.vesper.evidence.likely_inputs import LikelyInputs
 from lyra.vesper.evidence.worlds import RememberingWorld, executions, open_execution
-from lyra.vesper.ir import NodeProgram, ReturnStep
+from lyra.vesper.ir import NodeOutput, NodeProgram, ReturnStep
 from lyra.vesper.nodes.model import ContractText, Node, PropertyTest
 from lyra.vesper.values.json_values import json_shape
-from lyra.vesper.values.outcome import Execution, Outcome
+from lyra.vesper.values.outcome import CODES, Execution, Outcome
+from lyra.vesper.values.types import ANY, BYTES, DURATION, INTEGER, TIMESTAMP, MapType, SetType, ValueType, without_null
 
 PROPERTIES: Final = ("idempotency", "state_machine_correctness", "invariants")
 WALK_MAX: Final = 8  # executions one after the other in one world
@@ -141,8 +144,14 @@ class _PropertyRun:
     # ------------------------------------------------------------ judging
 
     def _problems(self, judge: Judge, walk: list[dict[str, Any]]) -> list[str]:
-        """Return the mistakes of both paths and their differences."""
-        problems = [f"{name}: {problem}" for name, path in self._paths.items() for problem in judge(path, walk)]
+        """Return the mistakes of both paths, with the path where only one makes them, and their differences."""
+        by_path = {name: judge(path, walk) for name, path in self._paths.items()}
+        problems = [
+            problem if all(problem in others for others in by_path.values()) else f"{name}: {problem}"
+            for name, own in by_path.items()
+            for problem in own
+        ]
+        problems = list(dict.fromkeys(problems))  # what both paths say, once
         ends = [self._ending(path, walk[-1]) for path in self._paths.values()]
         if all(isinstance(end, Outcome) for end in ends):
             return problems + [f"the paths differ: {row}" for row in compare(*ends)]
@@ -243,16 +252,23 @@ def _judging(node: Node, index: int, declared: PropertyTest) -> NodeProgram:
 # ---------------------------------------------------------------- cases
 
 _MISSING = object()
+_BY_VALUE: Final = (TIMESTAMP, DURATION, BYTES)  # types of which several texts are one value
 
 
-def problems_of(expected: Mapping[str, Any], outcome: Outcome) -> list[str]:
+def problems_of(expected: Mapping[str, Any], outcome: Outcome, outputs: Sequence[NodeOutput] = ()) -> list[str]:
     """Return the differences from what a case expects, a sentence each, and last the error with which the node
-    ended."""
+    ended. `outputs` are those of the node: values are compared as what their types make of them. A case that expects
+    nothing fails on an error of Lyra's own, such as a broken contract."""
+    if isinstance(expected.get("success"), Mapping):
+        expected = {**expected, "success": True, **expected["success"]}
     shown = _render_outcome(outcome)
+    kinds = {output.name: output.type for output in outputs}
     problems = [
-        problem for name, value in expected.items() for problem in _differences(name, value, _find(shown, name))
+        problem
+        for name, value in expected.items()
+        for problem in _differences(name, value, _find(shown, name), kinds.get(name, ANY))
     ]
-    if problems and outcome.error is not None:
+    if outcome.error is not None and (problems or (not expected and outcome.error.code in CODES)):
         error = outcome.error
         problems.append(f"the node ended with {error.code}" + (f": {error.message}" if error.message else ""))
     elif problems and expected.get("success") is False:
@@ -284,17 +300,40 @@ def _find(fields: Mapping[str, Any], name: str) -> Any:
     return value
 
 
-def _differences(name: str, expected: Any, value: Any) -> Iterator[str]:
+def _differences(name: str, expected: Any, value: Any, kind: ValueType) -> Iterator[str]:
+    kind = without_null(kind)
     if value is _MISSING:
         yield f"{name} is missing, expected {json_shape(expected)!r}"
     elif isinstance(expected, Mapping) and isinstance(value, Mapping):
-        for part, inner in expected.items():
-            yield from _differences(f"{name}.{part}", inner, value.get(part, _MISSING))
+        for part, inner in _with_keys(expected, kind).items():
+            yield from _differences(f"{name}.{part}", inner, value.get(part, _MISSING), field_type(kind, part) or ANY)
     elif isinstance(expected, list) and isinstance(value, list) and len(expected) == len(value):
-        for index, (wanted, given) in enumerate(zip(expected, value, strict=True)):
-            yield from _differences(f"{name}[{index}]", wanted, given)
-    elif not _equal(expected, value):
+        for index, (wanted, given) in enumerate(zip(_as_set(expected, kind), value, strict=True)):
+            yield from _differences(f"{name}[{index}]", wanted, given, element_of(kind) or ANY)
+    elif not _equal(expected, value) and not (kind in _BY_VALUE and _convert(expected, kind) == value):
         yield f"{name} is {value!r}, expected {json_shape(expected)!r}"
+
+
+def _convert(expected: Any, kind: ValueType) -> Any:
+    """Return a value of a file as its type has it in JSON; the value itself where it is none of that type."""
+    try:
+        return json_shape(literal_value(expected, kind))
+    except ValueError:
+        return json_shape(expected)
+
+
+def _as_set(expected: list[Any], kind: ValueType) -> list[Any]:
+    """Return the elements in the order that a set has in JSON; those of a list as they stand."""
+    converted = _convert(expected, kind) if isinstance(kind, SetType) else expected
+    return converted if len(converted) == len(expected) else expected
+
+
+def _with_keys(expected: Mapping[str, Any], kind: ValueType) -> Mapping[str, Any]:
+    """Return the entries of a map with its keys as JSON has them."""
+    if not isinstance(kind, MapType):
+        return expected
+    keys = _convert(dict.fromkeys(expected, 0), MapType(kind.key, INTEGER))
+    return dict(zip(keys, expected.values(), strict=True)) if len(keys) == len(expected) else expected
 
 
 def _equal(expected: Any, value: Any) -> bool:

@@ -18,7 +18,18 @@ from typing import Any, Final
 import msgspec
 
 from lyra.vesper import ir
-from lyra.vesper.values.types import BOOLEAN, INTEGER, STRING, DecimalType, EnumType, Nullable, RecordType, ValueType
+from lyra.vesper.evidence.clock_changes import read_moment
+from lyra.vesper.values.types import (
+    BOOLEAN,
+    INTEGER,
+    STRING,
+    Array,
+    DecimalType,
+    EnumType,
+    Nullable,
+    RecordType,
+    ValueType,
+)
 
 Path = tuple[str, ...]
 EACH: Final = "*"  # the elements of an array, in a path
@@ -155,10 +166,21 @@ def _comparison(condition: ir.Compare, places: Mapping[str, Path]) -> tuple[Path
         (condition.left, condition.right, condition.operator),
         (condition.right, condition.left, _MIRROR[condition.operator]),
     ):
-        if isinstance(other, ir.Constant) and other.value is not None:
+        constant = _constant(other)
+        if constant is not None:
             path = _path(subject, places)
             if path is not None:
-                return path, operator, other.value
+                return path, operator, constant
+    return None
+
+
+def _constant(expression: ir.TypedExpression) -> Any:
+    """Return the value of a constant, or the moment that `timestamp('…')` is; None of any other expression."""
+    match expression:
+        case ir.Constant():
+            return expression.value
+        case ir.FunctionCall(function="timestamp", arguments=(ir.Constant(value=str(text)),)):
+            return read_moment(text)
     return None
 
 
@@ -283,7 +305,26 @@ def _values(kind: ValueType, path: Path, rooms: Mapping[Path, Room], most: int) 
         return [number for number in numbers if room.has(number)]
     if isinstance(kind, RecordType):
         return _records(kind, path, rooms, most)
+    if isinstance(kind, Array):
+        return _lists(kind, path, rooms, most)
     return None
+
+
+def _lists(kind: Array, path: Path, rooms: Mapping[Path, Room], most: int) -> list[Any] | None:
+    room = rooms.get((*path, LENGTH), Room())
+    if room.high is None:
+        return None
+    lists: list[Any] = [[]]
+    longest = lists
+    items = _values(kind.item, (*path, EACH), rooms, most) if room.high > 0 else []
+    if items is None:
+        return None
+    for _ in range(floor(room.high) if items else 0):
+        if len(lists) + len(longest) * len(items) > most:
+            return None
+        longest = [[*before, item] for before in longest for item in items]
+        lists += longest
+    return [value for value in lists if room.has(len(value))]
 
 
 def _records(kind: RecordType, path: Path, rooms: Mapping[Path, Room], most: int) -> list[Any] | None:

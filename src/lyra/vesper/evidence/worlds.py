@@ -10,8 +10,8 @@ ambient objects, predicates and effects.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from hashlib import blake2b
+from random import Random  # noqa: TID251 - the type; generators come from core.ids
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -19,10 +19,11 @@ import msgspec
 from lyra.core.ids import make_random
 from lyra.vesper import ir
 from lyra.vesper.effects.replay import EffectLog, EffectRecord, ReplayEffects, request_digest
-from lyra.vesper.effects.request import EffectError, EffectRequest
-from lyra.vesper.evidence.answers import AnswerForms
+from lyra.vesper.effects.request import EffectError, EffectRequest, TransactionBody, TransactionEnd
+from lyra.vesper.evidence.answers import AnswerForms, list_call_failures
+from lyra.vesper.evidence.clock_changes import NOW
 from lyra.vesper.evidence.compare import is_same
-from lyra.vesper.evidence.inputs import Boundaries, drawer, parts_of
+from lyra.vesper.evidence.inputs import Boundaries, drawer, parts_of, pick
 from lyra.vesper.evidence.keys import list_called_nodes
 from lyra.vesper.evidence.rooms import depends_on_inputs
 from lyra.vesper.values.outcome import Execution, Outcome
@@ -99,22 +100,20 @@ def _only_reads(request: EffectRequest) -> bool:
 
 # ---------------------------------------------------------------- contexts
 
-_NOW: Final = datetime(2026, 2, 28, 23, 59, 59, 999_999, tzinfo=UTC)
-
 
 def executions(program: ir.NodeProgram, seed: int, count: int = 8) -> list[Execution]:
     """Return some contexts; in the last, predicates and ambient objects are missing."""
     hosts = sorted({part.name for part in parts_of(program) if isinstance(part, ir.Host)})
     if not hosts and not program.ambient:
-        return [Execution(now=_NOW, trace_id=f"t{seed}")]
+        return [Execution(now=NOW, trace_id=f"t{seed}")]
     rng, draw = make_random(seed), drawer(ANY, Boundaries(program))
     fields = _ambient_fields(program)
     contexts = []
     for number in range(count - 1):
         ambient = {name: {field: draw(rng) for field in fields[name]} for name in program.ambient}
         predicates = {name: _predicate(f"{seed}/{number}/{name}") for name in hosts}
-        contexts.append(Execution(now=_NOW, trace_id=f"t{seed}-{number}", predicates=predicates, ambient=ambient))
-    return [*contexts, Execution(now=_NOW, trace_id=f"t{seed}-bare")]
+        contexts.append(Execution(now=NOW, trace_id=f"t{seed}-{number}", predicates=predicates, ambient=ambient))
+    return [*contexts, Execution(now=NOW, trace_id=f"t{seed}-bare")]
 
 
 def open_execution(program: ir.NodeProgram, seed: int) -> Execution:
@@ -122,7 +121,7 @@ def open_execution(program: ir.NodeProgram, seed: int) -> Execution:
     unverifiable."""
     hosts = {part.name for part in parts_of(program) if isinstance(part, ir.Host)}
     predicates: dict[str, Callable[..., bool]] = dict.fromkeys(hosts, _holds)
-    return Execution(now=_NOW, trace_id=f"t{seed}-open", predicates=predicates)
+    return Execution(now=NOW, trace_id=f"t{seed}-open", predicates=predicates)
 
 
 def _holds(*_: Any) -> bool:
@@ -177,7 +176,7 @@ class CallableNodes:
         acts = (ir.EffectStep, ir.TransitionStep, ir.TransactionStep)
         parts = parts_of((program.steps, program.rules))
         kinds = {getattr(part, "kind", "") for part in parts if isinstance(part, acts)}
-        if kinds - {"node.call"} or depth > _CALL_DEPTH_MAX:
+        if kinds - {"node.call"} or depth > _CALL_DEPTH_MAX or any(list_call_failures(program).values()):
             return False
         callees = [self.find(name) for name in list_called_nodes(program)]
         return all(
@@ -245,8 +244,9 @@ class SimulatedEffects:
     """Answers every request of one execution at once, and logs it.
 
     What a request is answered with follows from the seed, the step and the number of its request, unless the script
-    says it. In most worlds all answers are right; in the others, some acts fail and some answers are anything. Nodes
-    that are called really run, on the path that is handed in.
+    says it. In most worlds all answers are right; in the others, some acts fail, transactions as a whole, too, and
+    some answers are anything. Nodes that are called really run, on the path that is handed in; in the other worlds some
+    calls fail as the rules of their step say, by a time-out for example.
     """
 
     def __init__(
@@ -280,14 +280,33 @@ class SimulatedEffects:
         self.log.add(request, response=answer.value)
         return answer.value
 
+    async def transact(self, request: EffectRequest, body: TransactionBody) -> TransactionEnd:
+        """Run the steps of a transaction over simulated answers, or let it fail as a whole."""
+        place = request.step, request.call_index
+        scripted = self._script.get(place)
+        rng = self._random(request)
+        fails = not self._is_calm and rng.random() < _ERROR_SHARE
+        kind = self._forms.error(request.step, request.kind, rng) if fails else ""
+        answer = WorldAnswer(error=kind) if scripted is None else scripted
+        if not answer.error:
+            return await body(self)
+        self.answers[place] = answer
+        error = EffectError(answer.error, "simulated")
+        self.log.add(request, error=error)
+        raise error
+
+    def _random(self, request: EffectRequest) -> Random:
+        """Return the generator of what a request is answered with."""
+        key = f"{self._seed}/{request.step}/{request.call_index}".encode()
+        return make_random(int.from_bytes(blake2b(key, digest_size=8).digest(), "big"))
+
     def _answer(self, request: EffectRequest) -> WorldAnswer:
         scripted = self._script.get((request.step, request.call_index))
         self.is_guessed = self.is_guessed or not self._forms.is_declared.get(request.step, True)
         if scripted is not None:
             self.is_wrong = self.is_wrong or scripted.is_wrong
             return scripted
-        key = f"{self._seed}/{request.step}/{request.call_index}".encode()
-        rng = make_random(int.from_bytes(blake2b(key, digest_size=8).digest(), "big"))
+        rng = self._random(request)
         choice = 1.0 if self._is_calm else rng.random()
         if choice < _ERROR_SHARE:
             return WorldAnswer(error=self._forms.error(request.step, request.kind, rng))
@@ -301,6 +320,11 @@ class SimulatedEffects:
         program = self._nodes.find(str(request.payload.get("node_id") or ""))
         if program is None or self._path is None or self._execution is None or self._depth >= _CALL_DEPTH_MAX:
             return WorldAnswer(error="unknown_node"), {}
+        failures = self._forms.call_failures.get(request.step)
+        if failures and not self._is_calm:
+            rng = self._random(request)
+            if rng.random() < _ERROR_SHARE:
+                return WorldAnswer(error=pick(rng, failures)), {}
         inputs = request.payload.get("parameters") or {}
         execution = msgspec.structs.replace(self._execution, ambient={})
         seed = self._seed + 1 + request.call_index

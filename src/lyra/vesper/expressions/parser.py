@@ -13,6 +13,7 @@ mistake is a ParseError with the offset in `fields`; the caller knows the line a
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
@@ -252,8 +253,13 @@ class _Parser:
         """Raise an error where a field is called as other languages call methods."""
         after = self.peek()
         if after.kind == "symbol" and after.value == "(":
-            known = name.value if name.value in FUNCTIONS else ""
-            written = f"{known}({format_term(target)})" if known else OTHER_FUNCTIONS.get(str(name.value), "")
+            written = OTHER_FUNCTIONS.get(str(name.value), "")
+            if name.value in FUNCTIONS:
+                first = [] if isinstance(target, NameTerm) and target.name in _MODULES else [target]
+                with suppress(ParseError):  # what stands between the parentheses is no list of expressions
+                    self.take()
+                    first += self.arguments(")")[0]
+                written = f"{name.value}({', '.join(map(format_term, first))})"
             hint = f"write {written}" if written else "write the function before its argument: upper(text)"
             raise syntax_error("values have no methods", name.start, after.end, hint=hint)
 
@@ -366,9 +372,12 @@ _OTHER_SPELLINGS: Final = {
     "`": "a text in single or double quotes",
 }
 # Signs and words of other languages, by the token that the parser stops at, alone or with the one before it.
+_MODULES: Final = ("Math", "math", "String", "Number", "Array", "Object", "datetime", "Date", "re", "json")
 _OTHER_SIGNS: Final = {
     "=": "equality is written ==",
     "===": "equality is written ==",
+    "->": "what follows from a condition is written =>",
+    **dict.fromkeys(("+=", "-=", "*=", "/="), "write the new value; `output` of the step names the variable"),
     "//": "integer division is div(a, b)",
     "**": "write the product: x * x",
     "<>": "write !=",

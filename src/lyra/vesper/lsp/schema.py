@@ -63,7 +63,7 @@ class ShapeRecorder(SectionReader):
     def warn(self, code: str, message: str, path: Path, *, hint: str = "") -> None:
         """Add no remark."""
 
-    def unknown_key(self, key: str, path: Path, known: Collection[str]) -> None:
+    def unknown_key(self, key: str, path: Path, known: Collection[str], *, hint: str = "") -> None:
         """Add no remark."""
 
     # ------------------------------------------------------------ forms

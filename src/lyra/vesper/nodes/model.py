@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -83,6 +83,9 @@ class Setting(msgspec.Struct, frozen=True):
     path: Path
 
 
+_WITHOUT_TARGET: Final = ("validation", "conditional", "return", "for_each", "loop", "parallel", "transaction")
+
+
 class StepDeclaration(msgspec.Struct, frozen=True):
     """A step: its operation, its settings by name, and the steps inside it by block.
 
@@ -99,6 +102,13 @@ class StepDeclaration(msgspec.Struct, frozen=True):
     compensations: dict[int, tuple[StepDeclaration, ...]] = {}  # by entry of on_error
     description: str = ""
     is_named: bool = True
+
+    @property
+    def target(self) -> str:
+        """The variable that the step writes, "" where it writes none."""
+        if self.operation in _WITHOUT_TARGET:
+            return ""
+        return str(self.settings["output"].value) if "output" in self.settings else self.name
 
     def inner(self) -> Iterator[StepDeclaration]:
         """Yield the steps inside this one, at any depth."""

@@ -127,8 +127,9 @@ class SectionReader:
                     result[key] = read
         return result
 
-    def unknown_key(self, key: str, path: Path, known: Collection[str]) -> None:
-        self.warn("unknown_key", f"`{key}` is not known here and has no effect", path, hint=close_to(key, known))
+    def unknown_key(self, key: str, path: Path, known: Collection[str], *, hint: str = "") -> None:
+        message = f"`{key}` is not known here and has no effect"
+        self.warn("unknown_key", message, path, hint=hint or close_to(key, known))
 
 
 def _describe_value(value: Any) -> str:

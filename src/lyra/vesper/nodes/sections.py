@@ -402,6 +402,24 @@ NODE_KEYS: Final = (
 )
 
 
+# Keys of other formats, and keys that stand in another section.
+_OTHER_KEYS: Final = {
+    **dict.fromkeys(("steps", "tasks", "nodes", "workflow"), "`flow`"),
+    **dict.fromkeys(("id", "name"), "`node_id`"),
+    **dict.fromkeys(("description", "version", "tags", "author"), "`metadata: {KEY: …}`"),
+    **dict.fromkeys(("preconditions", "postconditions", "invariants"), "`contracts: {KEY: …}`"),
+    **dict.fromkeys(("test_cases", "property_tests"), "`testing: {KEY: …}`"),
+    **dict.fromkeys(("capabilities_required", "sensitive_data"), "`security: {KEY: …}`"),
+    **dict.fromkeys(("capabilities", "permissions"), "`security: {capabilities_required: […]}`"),
+    "tests": "`testing`",
+}
+_YAML_HINTS: Final = (
+    ("mapping values are not allowed", "a text with a colon and a blank in it stands in quotes"),
+    ("cannot start any token", "a text that begins with this character stands in quotes"),
+    ("did not find expected", "a text that begins with { or [, or has a comma or a bracket in it, stands in quotes"),
+)
+
+
 def load(source: str | FilePath) -> Node:
     """Return the node of a file, or of a text (which has a line break). ParseError where the text is no YAML,
     CheckError where it is no node; `fields["problems"]` has all remarks."""
@@ -423,7 +441,10 @@ def read_node(text: str, file: str = "<text>") -> tuple[Node | None, list[Issue]
         document = read_document(text, file, reads_on=True)
     except ParseError as error:
         line, column = int(error.fields["line"]), int(error.fields["column"])
-        issue = Issue(severity=ERROR, code="syntax", message=error.message, line=line, column=column)
+        hint = next((hint for words, hint in _YAML_HINTS if words in error.message), "")
+        if "\t" in "".join(text.splitlines()[line - 1 : line]):
+            hint = "a tab does not indent in YAML: write blanks"
+        issue = Issue(severity=ERROR, code="syntax", message=error.message, line=line, column=column, hint=hint)
         raise error_of([issue], file, parsing=True) from None
     reader = SectionReader(document)
     for path, place in document.repeated:
@@ -442,7 +463,8 @@ def _values(reader: SectionReader, data: Any) -> dict[str, Any] | None:
         return None
     for key in data:
         if key not in NODE_KEYS:
-            reader.unknown_key(key, (key,), NODE_KEYS)
+            word = _OTHER_KEYS.get(str(key), "").replace("KEY", str(key))
+            reader.unknown_key(key, (key,), NODE_KEYS, hint=f"write {word}" if word else "")
     for key in _REQUIRED:
         if data.get(key) in (None, ""):
             reader.error("missing_key", f"the node has no `{key}`", (key,) if key in data else ())

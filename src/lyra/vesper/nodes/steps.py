@@ -34,6 +34,10 @@ class StepReader:
         if depth > STEP_DEPTH_MAX:
             self.reader.error("limit", f"steps are nested more than {STEP_DEPTH_MAX} deep", path)
             return ()
+        is_by_name = isinstance(value, dict) and all(isinstance(i, dict) and "operation" in i for i in value.values())
+        if is_by_name and value:
+            self.reader.wrong("a list of steps, each of which begins with `- step: NAME`", value, path)
+            return ()
         if isinstance(value, dict):
             step = self.step(value, path, parent or "flow", depth)
             return () if step is None else (step,)

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from math import floor
 from typing import Any, Final
 
 import msgspec
 import z3
 
 from lyra.vesper import ir
+from lyra.vesper.evidence.rooms import LENGTH, rooms_of
 from lyra.vesper.prove.folds import State
 from lyra.vesper.prove.numbers import NumberEncoding
 from lyra.vesper.prove.typed_values import TypedWalk
@@ -75,16 +77,23 @@ class NodeWalk(TypedWalk):
         self.variables: State = {}
         self.local: State = {}
         self.broken: dict[tuple[str, int], Term] = {}
+        self.deciding: dict[tuple[str, int], list[Term]] = {}  # what the values of a contract are
         self.trivial: dict[tuple[str, int], Term] = {}  # when the right side of an implication matters
         self.entry: list[tuple[str, Term]] = []  # each condition of the entry, by its text
         self.failures: list[tuple[Term, str, str]] = []
         self.input_axioms = 0
         self.axiom_variables: list[frozenset[int]] = []  # of each axiom, as far as they were asked for
+        # Preconditions are left out: one that cannot be judged refuses no input.
+        self._rooms = rooms_of(msgspec.structs.replace(program, preconditions=()))
         self.now_bounds()
 
     def now_bounds(self) -> None:
         low, high = (self.numbers.constant(microseconds(time)) for time in TIMES)
         self.numbers.axioms += [self.numbers.at_most(low, self.now), self.numbers.at_most(self.now, high)]
+
+    def longest(self, path: tuple[str, ...]) -> int | None:
+        room = self._rooms.get((*path, LENGTH))
+        return None if room is None or room.high is None else floor(room.high)
 
     def bind_inputs(self) -> None:
         for item in self.program.inputs:
@@ -546,6 +555,7 @@ class NodeWalk(TypedWalk):
             env = {**dict.fromkeys(success_fields, NULL), **known}
             holds, unjudged = self.judge(expression, env)
             key = ("postcondition", index)
+            self.deciding.setdefault(key, []).append(holds)
             broken = conj(self.here, negate(unjudged), negate(holds))
             self.broken[key] = disj(self.broken.get(key, FALSE), broken)
             if isinstance(expression, ir.Logic) and expression.operator == "implies":
@@ -558,6 +568,7 @@ class NodeWalk(TypedWalk):
             if contract.expression is not None:
                 broken = self.invariant_broken(contract.expression, {**known, **own})
                 key = ("invariant", index)
+                self.deciding.setdefault(key, []).append(broken)
                 self.broken[key] = disj(self.broken.get(key, FALSE), broken)
 
     def _message(self, end: FlowEnd) -> SymbolicValue:

@@ -373,7 +373,7 @@ class FoldWalk(ExpressionWalk):
         zero, unit = numbers.constant(0), numbers.constant(1)
         known = [numbers.at_most(zero, number), numbers.at_most(numbers.add(number, unit), source.length)]
         changed = [name for name in start if after[name] is not start[name]]
-        havoc = [term for name in changed for term in _terms_of(start[name])]
+        havoc = [term for name in changed for term in terms_of(start[name])]
 
         def find_summand(before: SymbolicValue, behind: SymbolicValue) -> NumberValue | None:
             """Return the summand of a round, as a term about the canonical element."""
@@ -461,16 +461,16 @@ def _shape(value: SymbolicValue) -> tuple[Any, ...]:
     return (type(value).__name__,)
 
 
-def _terms_of(value: SymbolicValue) -> list[Term]:
+def terms_of(value: SymbolicValue) -> list[Term]:
     match value:
         case ValueChoice():
-            return [term for guard, part in value.options for term in (*_variables(guard), *_terms_of(part))]
+            return [term for guard, part in value.options for term in (*_variables(guard), *terms_of(part))]
         case TruthValue() | NumberValue() | TextValue():
             return _variables(value.term)
         case TimeValue():
             return _variables(value.number.term)
         case RecordValue():
-            return [term for part in value.fields.values() for term in _terms_of(part)]
+            return [term for part in value.fields.values() for term in terms_of(part)]
     return []
 
 

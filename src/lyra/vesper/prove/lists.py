@@ -12,7 +12,7 @@ from typing import Any
 import z3
 
 from lyra.vesper import ir
-from lyra.vesper.prove.folds import FoldWalk, State
+from lyra.vesper.prove.folds import FoldWalk, State, terms_of
 from lyra.vesper.prove.values import (
     FALSE,
     NULL,
@@ -91,7 +91,7 @@ class ListWalk(FoldWalk):
             case OpaqueValue(kind="" | "list" | "set"):
                 if not value.kind:
                     self.fail("type_error", self.open_condition(value.why))
-                self.approximations.add(value.why)
+                self.approximate(value.why)
                 why = value.why
                 return self.take_all(self.new_source(lambda: OpaqueValue(why)))
         self.fail("type_error")
@@ -224,17 +224,16 @@ class ListWalk(FoldWalk):
         for present, item in not_null.items:
             best = self.branch(
                 present,
-                lambda best=best, item=item: self.per_kind(lambda a, b: self._better(function, a, b), best, item),  # type: ignore[misc]
+                lambda best=best, item=item: self.per_kind(
+                    lambda a, b: self._better_element(function, a, b), best, item
+                ),  # type: ignore[misc]
                 lambda best=best: best,  # type: ignore[misc]
             )
         return best
 
-    def _better(self, function: str, best: SymbolicValue, item: SymbolicValue) -> SymbolicValue:
+    def _better_element(self, function: str, best: SymbolicValue, item: SymbolicValue) -> SymbolicValue:
         self.less(item, item)  # of a kind that has an order
-        if isinstance(best, NullValue):
-            return item
-        is_better = self.less(item, best) if function == "min" else self.less(best, item)
-        return self.branch(is_better, lambda: item, lambda: best)
+        return item if isinstance(best, NullValue) else self.better_of(function, best, item)
 
     def _aggregate_all(self, function: str, values: ListComprehension) -> SymbolicValue:
         """Return the aggregate of a list of any length."""
@@ -336,7 +335,7 @@ class ListWalk(FoldWalk):
             if expression.keys:  # a group is any part of the list
                 members = self.some_of(members)
             fields[aggregation.output] = self.aggregate(aggregation.function, members)
-        self.approximations.add("groups of a list")
+        self.approximate("groups of a list")
         if not expression.aggregations:
             fields["items"] = OpaqueValue("the elements of a group", "list")
         row = RecordValue(fields)
@@ -421,5 +420,5 @@ class ListWalk(FoldWalk):
         element = self.new_element(target.source)
         present, value = self.stage_of(target, element)
         numbers.axioms.append(implies(inside, conj(self.exists_any(target.source), present)))
-        self.approximations.add("an element by its number")
+        self.approximate("an element by its number", *terms_of(value))
         return self.choose(((inside, value), (negate(inside), NULL)))

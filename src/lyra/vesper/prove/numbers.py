@@ -40,6 +40,8 @@ def constant_parts(value: int | Decimal) -> tuple[Fraction, int]:
 class NumberEncoding:
     """What both encodings share; `incomplete` says why a proof in this encoding would not hold for all inputs."""
 
+    is_exact = False  # terms of whole numbers are whole
+
     def __init__(self) -> None:
         self.axioms: list[Term] = []
         self.incomplete: set[str] = set()
@@ -64,6 +66,10 @@ class NumberEncoding:
         """Have later roundings compared with this number: rounding never passes a number that has few digits."""
 
     def from_length(self, term: Term) -> NumberValue:
+        raise NotImplementedError
+
+    def to_integer(self, number: NumberValue) -> Term:
+        """Return a whole number as the solver counts characters."""
         raise NotImplementedError
 
     def constant(self, value: int | Decimal) -> NumberValue:
@@ -172,6 +178,9 @@ class RealEncoding(NumberEncoding):
     def from_length(self, term: Term) -> NumberValue:
         return NumberValue(z3.ToReal(term), True)
 
+    def to_integer(self, number: NumberValue) -> Term:
+        return z3.simplify(z3.ToInt(number.term))
+
     def constant(self, value: int | Decimal) -> NumberValue:
         fraction, scale = constant_parts(value)
         return NumberValue(z3.RealVal(f"{fraction.numerator}/{fraction.denominator}"), isinstance(value, int), scale)
@@ -271,8 +280,13 @@ def _exact_digits(divisor: Fraction) -> int | None:
 
 
 class ScaledEncoding(NumberEncoding):
+    is_exact = True
+
     def from_length(self, term: Term) -> NumberValue:
         return NumberValue(term, True)
+
+    def to_integer(self, number: NumberValue) -> Term:
+        return number.term
 
     def constant(self, value: int | Decimal) -> NumberValue:
         fraction, scale = constant_parts(value)

@@ -34,13 +34,14 @@ if TYPE_CHECKING:
     from lyra.vesper.prove.flow import NodeWalk
 
 PROVED, REFUTED, UNKNOWN = "proved", "refuted", "unknown"
-VERSION: Final = 2  # of the prover: kept verdicts of another one are not used
+VERSION: Final = 3  # of the prover: kept verdicts of another one are not used
 LIST_ITEMS: Final = 3  # of input lists, in the walk that looks for an input
 _MODELS_MAX: Final = 2  # that are replayed for one contract and encoding
 QUESTION_RLIMIT: Final = 4_000_000  # steps of the solver for one question
 _INPUT_RLIMIT: Final = 2_000_000
 _BOUNDARIES_MAX: Final = 40
 _BOUNDARY_RLIMIT: Final = 200_000
+_SHOWN_MAX: Final = 4  # of what is not modelled, in a reason
 _UNREACHABLE: Final = "no accepted input reaches it"
 _CODES: Final = {
     "overflow": "overflow",
@@ -71,15 +72,35 @@ class _Claim(NamedTuple):
     expression: str
     step: str
     violated: Callable[[NodeWalk], Any]  # a condition over the inputs
+    deciding: Callable[[NodeWalk], list[Any]]  # terms of it that are its own
     shows: Callable[[InputRun], bool]
     near: Callable[[InputRun], bool]  # an execution of the whole node in which this may fail
     program: ir.NodeProgram  # in which a replay shows it: contracts are judged one at a time
 
 
-def prove(node: Node, *, folder: Path | None = None) -> list[ProofResult]:
-    """Return the results for a node. With a folder, verdicts are kept there, by the content of the node."""
+def prove(
+    node: Node, *, folder: Path | None = None, progress: Callable[[int], None] | None = None
+) -> list[ProofResult]:
+    """Return the results for a node. With a folder, verdicts are kept there, by the content of the node. `progress`
+    is called with the number of questions that are decided."""
     with _solver:
-        return _Proof(program_of(node), node).results(folder)
+        proof = _Proof(program_of(node), node)
+        return [*_list_unjudged(proof.program), *proof.results(folder, progress)]
+
+
+def _list_unjudged(program: ir.NodeProgram) -> list[ProofResult]:
+    """Return a result for each contract that no execution judges."""
+    groups = {
+        "precondition": program.preconditions,
+        "postcondition": program.postconditions,
+        "invariant": program.invariants,
+    }
+    return [
+        ProofResult(kind, contract.text, UNKNOWN, None, f"never judged: {contract.reason}")
+        for kind, contracts in groups.items()
+        for contract in contracts
+        if contract.expression is None
+    ]
 
 
 def prove_program(program: ir.NodeProgram, cases: Sequence[Mapping[str, Any]] = ()) -> list[ProofResult]:
@@ -206,13 +227,17 @@ class _Proof:
 
     # ------------------------------------------------------------ results
 
-    def results(self, folder: Path | None) -> list[ProofResult]:
+    def results(self, folder: Path | None, progress: Callable[[int], None] | None = None) -> list[ProofResult]:
         claims = list(_claims(self.program, self.node))
         file = None if folder is None else folder / f"{self.key(claims)}.json"
         kept = _read_kept(file) if file is not None else None
         if kept is not None and all(self._still_fails(claims, result) for result in kept if result.input is not None):
             return kept
-        results = [self._note_vacuous(claim, self.judge(claim)) for claim in claims]
+        results = []
+        for claim in claims:
+            results.append(self._note_vacuous(claim, self.judge(claim)))
+            if progress is not None:
+                progress(len(results))
         results += self._redundant()
         results += [
             ProofResult("unreachable_step", name, PROVED, None, _UNREACHABLE, name) for name in self._never_reached()
@@ -247,26 +272,26 @@ class _Proof:
         shown = self._search(claim)
         if shown is not None:
             return result(*shown)
-        from lyra.vesper.prove.solve import ask
+        from lyra.vesper.prove.solve import approximations_in, ask
 
         reasons: dict[str, None] = {}
+        approximations: list[list[str]] = []
         for flow in self.walks(None):
             answer, _ = ask(flow, claim.violated(flow), rlimit=QUESTION_RLIMIT)
             if answer == "unsat" and not flow.numbers.incomplete:
                 return result(PROVED)
             if answer == "unknown":
                 reasons["the solver reached its limit"] = None
+            approximations.append(approximations_in(flow, claim.deciding(flow)))
         refuted, bounded = self._ask_for_input(claim)
         if refuted is not None:
             return result(*refuted)
         if bounded:
             reasons[f"bounded: it holds for {bounded}; beyond that it is not decided"] = None
         reasons.update(dict.fromkeys(walk for walk in self._walks.values() if isinstance(walk, str)))
-        for flow in self.walks(None):
-            if flow.approximations:
-                parts = sorted(flow.approximations)[:4]
-                reasons[f"not modelled: {', '.join(parts)}"] = None
-                break
+        fewest = min(approximations, key=len, default=[])
+        if fewest:
+            reasons[f"not modelled: {', '.join(fewest[:_SHOWN_MAX])}"] = None
         return result(UNKNOWN, None, "; ".join(reasons) or "no proof and no counterexample was found")
 
     def _search(self, claim: _Claim) -> tuple[str, dict[str, Any] | None, str] | None:
@@ -283,8 +308,8 @@ class _Proof:
                 open_reason = f"it fails for {json.dumps(inputs)} where the acts answer in a certain way"
         return None if open_reason is None else (UNKNOWN, None, open_reason)
 
-    def _ask_for_input(self, claim: _Claim) -> tuple[tuple[str, dict[str, Any], str] | None, str]:
-        """Return a verdict with an input that fails, or None, and the bounds within which there is none."""
+    def _ask_for_input(self, claim: _Claim) -> tuple[tuple[str, dict[str, Any] | None, str] | None, str]:
+        """Return a verdict, with an input where one fails, or None, and the bounds within which there is none."""
         from lyra.vesper.prove.solve import NoModelInput, ask, block, input_of
 
         if not self.program.pure:
@@ -299,6 +324,8 @@ class _Proof:
             for _ in range(_MODELS_MAX):
                 answer, model = ask(flow, claim.violated(flow), *blocked, rlimit=_INPUT_RLIMIT)
                 if answer == "unsat" and not blocked:
+                    if not flow.numbers.incomplete:
+                        return (PROVED, None, ""), ""  # no list is longer, and no loop goes round more often
                     bounds = bounds or " and ".join(sorted(flow.numbers.incomplete))
                 if answer != "sat":
                     break
@@ -415,6 +442,7 @@ def _claims(program: ir.NodeProgram, node: Node | None) -> Iterator[_Claim]:
             contract.text,
             "",
             lambda flow, key=("postcondition", index): flow.broken.get(key, FALSE),  # type: ignore[misc]
+            lambda flow, key=("postcondition", index): flow.deciding.get(key, []),  # type: ignore[misc]
             lambda seen: seen.code == "postcondition_failed",
             lambda seen: seen.code == "postcondition_failed",
             alone,
@@ -429,6 +457,7 @@ def _claims(program: ir.NodeProgram, node: Node | None) -> Iterator[_Claim]:
             contract.text,
             "",
             lambda flow, key=("invariant", index): flow.broken.get(key, FALSE),  # type: ignore[misc]
+            lambda flow, key=("invariant", index): flow.deciding.get(key, []),  # type: ignore[misc]
             lambda seen, text=contract.text: _breaks_invariant(seen, text),  # type: ignore[misc]
             lambda seen: seen.code in ("invariant_failed", "postcondition_failed"),
             alone,
@@ -439,22 +468,24 @@ def _claims(program: ir.NodeProgram, node: Node | None) -> Iterator[_Claim]:
         def fails(seen: InputRun, failure: tuple[str, str] = (name, code)) -> bool:
             return seen.is_accepted and failure in seen.failed
 
-        failures = partial(_failures, site=name, code=code)
-        yield _Claim(kind, expression, name, failures, fails, fails, program)
+        failures, guards = partial(_failures, site=name, code=code), partial(_guards, site=name, code=code)
+        yield _Claim(kind, expression, name, failures, guards, fails, fails, program)
     for output in program.success:
         if output.required:
 
             def is_missing(seen: InputRun, name: str = output.name) -> bool:
                 return seen.is_accepted and ("output", name) in seen.failed
 
-            missing = partial(_failures, site=f"output {output.name}", code="incomplete_output")
-            yield _Claim("missing_output", output.name, "", missing, is_missing, is_missing, program)
+            site, code = f"output {output.name}", "incomplete_output"
+            missing, guards = (partial(find, site=site, code=code) for find in (_failures, _guards))
+            yield _Claim("missing_output", output.name, "", missing, guards, is_missing, is_missing, program)
         alone = msgspec.structs.replace(program, success=(output,), postconditions=())
         yield _Claim(
             "type_error",
             f"output {output.name}",
             "",
             partial(_failures, site=f"output {output.name}", code="type_error"),
+            partial(_guards, site=f"output {output.name}", code="type_error"),
             lambda seen: seen.is_accepted and ("output", "type_error") in seen.failed,
             lambda seen: ("output", "type_error") in seen.failed,
             alone,
@@ -474,11 +505,20 @@ def _is_after_entry(seen: InputRun) -> bool:
 
 def _failures(flow: NodeWalk, site: str, code: str) -> Any:
     from lyra.vesper.prove.values import disj
+
+    return disj(*(guard for guard, raised, where in flow.failures if where == site and raised in _codes(code)))
+
+
+def _guards(flow: NodeWalk, site: str, code: str) -> list[Any]:
+    return [guard for guard, raised, where in flow.guards if where == site and raised in _codes(code)]
+
+
+def _codes(code: str) -> set[str]:
+    """Return a code, and those of failures that may be one of it."""
     from lyra.vesper.prove.walk import UNJUDGED
     from lyra.vesper.prove.walk import UNKNOWN as ANY_FAILURE
 
-    codes = {code, ANY_FAILURE} | ({UNJUDGED} if code == "type_error" else set())
-    return disj(*(guard for guard, raised, where in flow.failures if where == site and raised in codes))
+    return {code, ANY_FAILURE} | ({UNJUDGED} if code == "type_error" else set())
 
 
 def _operations(program: ir.NodeProgram, node: Node | None) -> Iterator[tuple[str, str, str]]:

@@ -33,6 +33,7 @@ from lyra.vesper.prove.values import (
     conj,
 )
 
+_HOPS: Final = 2  # from one axiom to the next, to what decides a term
 _UNSCALED_DIGITS: Final = 6  # after the point, of a decimal without a scale
 
 
@@ -67,6 +68,19 @@ def relevant(flow: NodeWalk, condition: Term) -> list[Term]:
         left = [index for index in left if not known_variables[index] & known]
         chosen += [axioms[index] for index in near]
         known = known.union(*(known_variables[index] for index in near))
+
+
+def approximations_in(flow: NodeWalk, terms: list[Term]) -> list[str]:
+    """Return what is not modelled of that which decides some terms."""
+    relevant(flow, flow.assumed)  # all axioms' variables are known then
+    inputs = frozenset[int]().union(*(_variables(term) for value in flow.inputs.values() for term in _terms(value)))
+    known = frozenset[int]().union(*map(_variables, terms)) - inputs
+    left = flow.axiom_variables[flow.input_axioms :]
+    for _ in range(_HOPS):
+        near = [variables for variables in left if variables & known]
+        left = [variables for variables in left if not variables & known]
+        known = known.union(*near) - inputs
+    return sorted(why for why, parts in flow.approximations.items() if any(_variables(part) & known for part in parts))
 
 
 def _variables(term: Term) -> frozenset[int]:

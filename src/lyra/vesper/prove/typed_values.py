@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import msgspec
 
 from lyra.vesper.prove.folds import State
@@ -42,6 +45,9 @@ from lyra.vesper.values.types import (
     SetType,
     ValueType,
 )
+
+_INDEX: Final = re.compile(r"\[[0-9]*\]")
+_SHORT_MAX: Final = 6  # elements of a list that is walked as a whole, because it never has more
 
 
 class TypedWalk(ListWalk):
@@ -99,12 +105,19 @@ class TypedWalk(ListWalk):
         word = {"SetType": "set", "MapType": "map"}.get(type(kind).__name__, "bytes" if kind == Scalar("bytes") else "")
         return OpaqueValue(f"{name}, whose type is not modelled", word)
 
+    def longest(self, path: tuple[str, ...]) -> int | None:
+        """Return how many elements a list of the inputs has at most; None of one without a bound."""
+        raise NotImplementedError
+
     def _list_of(self, item: ValueType, name: str) -> SymbolicValue:
         if self.list_items is None:
             return self.take_all(self.new_source(lambda: self.make_symbolic(item, f"{name}[]")))
-        self.numbers.incomplete.add(f"lists of at most {self.list_items} elements")
+        most = self.longest(tuple(_INDEX.sub(".*", name).split(".")))
+        if most is None or most > _SHORT_MAX:
+            self.numbers.incomplete.add(f"lists of at most {self.list_items} elements")
+            most = self.list_items
         items, before = [], TRUE
-        for index in range(self.list_items):
+        for index in range(most):
             present = self.numbers.fresh_bool(f"{name}[{index}]")
             self.numbers.axioms.append(implies(present, before))
             items.append((present, self.make_symbolic(item, f"{name}[{index}]")))

@@ -8,16 +8,19 @@ an `OpaqueValue` value, or an open truth value, and `approximations` says so: su
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from itertools import product
 from typing import Any, Final
 
 import z3
 
 from lyra.vesper import ir
-from lyra.vesper.expressions.functions import ROUNDINGS
-from lyra.vesper.prove.calls import CALLS
+from lyra.vesper.prove.list_calls import LIST_CALLS
+from lyra.vesper.prove.number_calls import NUMBER_CALLS
 from lyra.vesper.prove.numbers import NumberEncoding, constant_parts
-from lyra.vesper.prove.texts import pattern_condition, text_constant, text_of
+from lyra.vesper.prove.text_calls import TEXT_CALLS, render_whole
+from lyra.vesper.prove.texts import text_constant, text_of
+from lyra.vesper.prove.time_calls import TIME_CALLS, part_of_local
 from lyra.vesper.prove.values import (
     FALSE,
     NULL,
@@ -46,6 +49,7 @@ from lyra.vesper.prove.values import (
     options,
 )
 from lyra.vesper.values.limits import DECIMAL_DIGITS_MAX
+from lyra.vesper.values.zones import zone_of
 
 Env = Mapping[str, SymbolicValue]
 UNJUDGED: Final = "unjudged"  # a name that the host did not supply
@@ -69,9 +73,10 @@ class ExpressionWalk:
         ] = []  # orders of numbers, and where they are asked for
         self.site = ""
         self.olds: list[tuple[SymbolicValue, list[tuple[Term, str, str]]]] = []
-        self.approximations: set[str] = set()
+        self.guards: list[tuple[Term, str, str]] = []  # of failures: what decides them where the walk is
+        self.approximations: dict[str, list[Term]] = {}  # what is not modelled, with the terms that stand for it
         self._evaluations = 0
-        self._texts: dict[Any, tuple[Term, Any]] = {}  # with what must be kept, so that its id stays its own
+        self._made: dict[tuple[Any, ...], tuple[Any, Any]] = {}
         self.now = numbers.fresh("now", whole=True)
 
     # ------------------------------------------------------------ conditions and failures
@@ -80,12 +85,31 @@ class ExpressionWalk:
         """Note that the execution fails here where `guard` holds, and continue where it does not."""
         condition = conj(self.here, guard)
         if not z3.is_false(condition):
+            self.guards.append((guard, code, self.site))
             self.raised.append((condition, code, self.site))
             self.here = conj(self.here, negate(guard))
 
+    def approximate(self, why: str, *terms: Term) -> None:
+        """Note that the terms may be more than what the node can make them."""
+        self.approximations.setdefault(why, []).extend(terms)
+
     def open_condition(self, why: str) -> Term:
-        self.approximations.add(why)
-        return self.numbers.fresh_bool("open")
+        condition = self.numbers.fresh_bool("open")
+        self.approximate(why, condition)
+        return condition
+
+    def compute_once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """Return what a function makes, made once for each key; terms in a key are told apart by their ids."""
+        ids = tuple(part.get_id() if isinstance(part, z3.AstRef) else part for part in key)
+        if ids not in self._made:
+            self._made[ids] = key, make()  # with the terms, which keep their ids as long as they are held
+        return self._made[ids][1]
+
+    def is_zone(self, text: Term) -> Term:
+        """Return whether a text names a time zone; that is open for a text that is no constant."""
+        if z3.is_string_value(text):
+            return z3.BoolVal(zone_of(text_of(text)) is not None)
+        return self.compute_once(("zone", text), lambda: self.open_condition("the names of time zones"))
 
     def choose(self, pairs: Any) -> SymbolicValue:
         value = choose(pairs, self.numbers.align)
@@ -252,6 +276,8 @@ class ExpressionWalk:
             case str():
                 term = text_constant(value)
                 return OpaqueValue("a text with rare characters", "string") if term is None else TextValue(term)
+            case datetime():
+                return TimeValue(self.numbers.constant(microseconds(value)))
         try:
             constant_parts(value)
         except (AttributeError, TypeError, ValueError):
@@ -270,7 +296,7 @@ class ExpressionWalk:
     def any_of(self, why: str, *, may_fail: bool = True) -> OpaqueValue:
         if may_fail:
             self.fail(UNKNOWN, self.open_condition(why))
-        self.approximations.add(why)
+        self.approximate(why)
         return OpaqueValue(why)
 
     def field(self, target: SymbolicValue, name: str, *, is_projection: bool = False) -> SymbolicValue:
@@ -311,8 +337,8 @@ class ExpressionWalk:
             case OpaqueValue(kind="" as kind) | OpaqueValue(kind=kind):
                 if not kind:
                     return self.any_of(target.why)
-                self.approximations.add(target.why)
                 number = self.numbers.fresh("length", whole=True)
+                self.approximate(target.why, number.term)
                 self.numbers.axioms.append(self.numbers.at_most(self.numbers.constant(0), number))
                 return number
         self.fail("type_error")
@@ -449,8 +475,10 @@ class ExpressionWalk:
             isinstance(part, TextValue) or (isinstance(part, OpaqueValue) and part.kind == "string")
             for part in (left, right)
         ]
+        if isinstance(left, TextValue) and isinstance(right, TextValue):
+            return z3.simplify(left.term < right.term)
         if all(is_text):
-            return self.open_condition("the order of texts")
+            return self.open_condition("the order of texts that are not modelled")
         unknown = [part for part in (left, right) if isinstance(part, OpaqueValue) and not part.kind]
         others = [part for part in (left, right) if part not in unknown]
         if not unknown or any(
@@ -552,11 +580,11 @@ class ExpressionWalk:
                 return TextValue(ite(value.term, z3.StringVal("true"), z3.StringVal("false")))
             case NumberValue():
                 # The text of a decimal depends on its digits, too: each has one of its own here.
-                key = ("number", value.term.get_id() if value.whole else self.numbers.name("decimal"))
-                return TextValue(self._open_text(key, value.term, "numbers in texts"))
+                key = value.term if value.whole else self.numbers.name("decimal")
+                return TextValue(self.compute_once(("text", key), lambda: self._write_number(value)))
             case TimeValue():
                 return TextValue(
-                    self._open_text(("time", value.number.term.get_id()), value.number.term, "times in texts")
+                    self.compute_once(("time", value.number.term), lambda: self._open_text("times in texts"))
                 )
             case OpaqueValue(kind="string"):
                 return value
@@ -566,12 +594,16 @@ class ExpressionWalk:
         self.fail("type_error")
         return TextValue(z3.StringVal(""))
 
-    def _open_text(self, key: Any, kept: Any, why: str) -> Term:
-        """Return a text of which only its origin is known: the same for the same key."""
-        self.approximations.add(why)
-        if key not in self._texts:
-            self._texts[key] = self.numbers.fresh_text(), kept
-        return self._texts[key][0]
+    def _open_text(self, why: str) -> Term:
+        text = self.numbers.fresh_text()
+        self.approximate(why, text)
+        return text
+
+    def _write_number(self, number: NumberValue) -> Term:
+        text = self._open_text("numbers in texts")
+        if number.whole:
+            render_whole(self, number, text)
+        return text
 
     def _call(self, expression: ir.FunctionCall, env: Env) -> SymbolicValue:
         function = expression.function
@@ -579,92 +611,16 @@ class ExpressionWalk:
         if function == "current_timestamp":
             return TimeValue(self.now)
         if function == "current_year":
-            self.approximations.add("the present year")
-            return self.numbers.fresh("year", whole=True)
+            return part_of_local(self, self.now, "year")
         known = _FUNCTIONS.get(function)
         if known is None:
             return self.any_of(f"the function {function}, which the prover does not know")
         return self.per_kind(lambda *parts: known(self, parts), *values)
 
-    def on_numbers(self, function: str, parts: tuple[SymbolicValue, ...]) -> SymbolicValue:
-        """Return the value of a function of numbers, or any value where its arguments are not modelled."""
-        numbers, shown = self.numbers, f"the function {function} of values that are not modelled"
-        if any(isinstance(part, OpaqueValue) for part in parts):
-            return self.any_of(shown)
-        if function in ("min", "max"):
-            best = parts[0]
-            for part in parts[1:]:
-                is_better = self.less(part, best) if function == "min" else self.less(best, part)
-                best = self.branch(is_better, lambda part=part: part, lambda best=best: best)  # type: ignore[misc]
-            return best
-        if function == "clamp":
-            value, low, high = parts
-            is_below, is_above = self.less(value, low), self.less(high, value)
-            self.fail("type_error", self.less(high, low))
-            return self.branch(is_below, lambda: low, lambda: self.branch(is_above, lambda: high, lambda: value))
-        if not all(isinstance(part, NumberValue) for part in parts[:1] if function == "round") or (
-            function != "round" and not all(isinstance(part, NumberValue) for part in parts)
-        ):
-            self.fail("type_error")
-            return NULL
-        if function == "round" and len(parts) > 1:
-            mode = text_of(z3.simplify(parts[2].term)) if len(parts) > 2 and _is_constant_text(parts[2]) else ""  # type: ignore[attr-defined]
-            if len(parts) > 2 and mode not in ROUNDINGS:
-                return self.any_of("a mode of rounding that is not constant")
-            return self.round(parts[0], parts[1], mode or "half_even")
-        first, second = parts[0], parts[1] if function == "div" else None
-        assert isinstance(first, NumberValue)
-        if isinstance(second, NumberValue):
-            self.fail("division_by_zero", numbers.is_zero(second))
-            if z3.is_false(self.here):
-                return NULL
-        else:
-            second = None
-        rounding = {"floor": "floor", "ceil": "ceiling", "div": "down", "round": "half_even"}[function]
-        return self.check_overflow(NumberValue(numbers.round_quotient(first, second, 0, rounding).term, True))
-
-    def absolute(self, parts: tuple[SymbolicValue, ...]) -> SymbolicValue:
-        (value,) = parts
-        if isinstance(value, OpaqueValue) and not value.kind:
-            return self.any_of(value.why)
-        if not isinstance(value, NumberValue):
-            self.fail("type_error")
-            return NULL
-        number = value
-        below = self.numbers.less(number, self.numbers.constant(0))
-        return self.branch(below, lambda: self.negate_value(number), lambda: number)
-
-    def apply_text_function(self, function: str, parts: tuple[SymbolicValue, ...]) -> SymbolicValue:
-        """Return the value of a function that takes texts only."""
-        for part in parts:
-            if isinstance(part, OpaqueValue) and not part.kind:
-                self.fail("type_error", self.open_condition(part.why))
-            elif not isinstance(part, TextValue) and not (isinstance(part, OpaqueValue) and part.kind == "string"):
-                self.fail("type_error")
-                return NULL
-        terms = [part.term for part in parts if isinstance(part, TextValue)]
-        is_plain = len(terms) == len(parts)
-        if is_plain and function == "starts_with":
-            return TruthValue(z3.simplify(z3.PrefixOf(terms[1], terms[0])))
-        if is_plain and function == "ends_with":
-            return TruthValue(z3.simplify(z3.SuffixOf(terms[1], terms[0])))
-        if function == "matches":
-            key = ("matches", *(term.get_id() for term in terms))
-            if is_plain and key not in self._texts:
-                self._texts[key] = pattern_condition(terms[0], z3.simplify(terms[1])), terms
-            if is_plain and self._texts[key][0] is not None:
-                return TruthValue(self._texts[key][0])
-            self.fail("type_error", self.open_condition("a pattern that is not modelled"))
-        if function in ("lower", "upper", "trim"):
-            if not is_plain:
-                return OpaqueValue(f"the function {function}", "string")
-            key = (function, *(term.get_id() for term in terms))
-            return TextValue(self._open_text(key, terms, f"the function {function}"))
-        return TruthValue(self.open_condition(f"the function {function}"))
-
-
-def _is_constant_text(value: SymbolicValue) -> bool:
-    return isinstance(value, TextValue) and z3.is_string_value(z3.simplify(value.term))
+    def better_of(self, function: str, best: SymbolicValue, item: SymbolicValue) -> SymbolicValue:
+        """Return the lesser or the greater of two values, the first of equal ones."""
+        is_better = self.less(item, best) if function == "min" else self.less(best, item)
+        return self.branch(is_better, lambda: item, lambda: best)
 
 
 def _kind(value: SymbolicValue) -> str:
@@ -680,21 +636,10 @@ def _kind(value: SymbolicValue) -> str:
     return type(value).__name__
 
 
-_SECONDS: Final = {"seconds": 1, "minutes": 60, "hours": 3_600, "days": 86_400, "weeks": 604_800}
-_FUNCTIONS: Final[dict[str, Callable[[ExpressionWalk, tuple[SymbolicValue, ...]], SymbolicValue]]] = {
-    **{
-        name: lambda walk, parts, seconds=seconds: walk.arithmetic("*", parts[0], walk.numbers.constant(seconds))  # type: ignore[misc]
-        for name, seconds in _SECONDS.items()
-    },
+_FUNCTIONS: Final[dict[str, Callable[[Any, tuple[SymbolicValue, ...]], SymbolicValue]]] = {
     "len": lambda walk, parts: walk.length(parts[0]),
-    "abs": ExpressionWalk.absolute,
-    **CALLS,
-    **{
-        name: lambda walk, parts, name=name: walk.on_numbers(name, parts)  # type: ignore[misc]
-        for name in ("floor", "ceil", "round", "div", "min", "max", "clamp")
-    },
-    **{
-        name: lambda walk, parts, name=name: walk.apply_text_function(name, parts)  # type: ignore[misc]
-        for name in ("lower", "upper", "trim", "starts_with", "ends_with", "matches")
-    },
+    **LIST_CALLS,
+    **NUMBER_CALLS,
+    **TEXT_CALLS,
+    **TIME_CALLS,
 }

@@ -184,6 +184,7 @@ class ImportableNodes:
         self._lock = threading.Lock()
         self._repository = Repository()
         self._runtime: Runtime | None = None
+        self._opened: Any = None  # the store that was made for the runtime
 
     def read(self, file: str, text: str) -> NodeFile:
         return read_file(file, text)
@@ -205,7 +206,8 @@ class ImportableNodes:
         with self._lock:
             self._repository.include(repository_around(file).folders)
             if self._runtime is None:
-                store = self._store() if callable(self._store) else self._store
+                self._opened = self._store() if callable(self._store) else None
+                store = self._store if self._opened is None else self._opened
                 self._runtime = Runtime(store, nodes=self._repository, **self._options)
             return self._runtime
 
@@ -221,8 +223,11 @@ class ImportableNodes:
     def close(self) -> None:
         with self._lock:
             runtime, self._runtime = self._runtime, None
+            opened, self._opened = self._opened, None
         if runtime is not None:
             runtime.close()
+        if opened is not None:
+            opened.close()
 
     def __enter__(self) -> ImportableNodes:
         return self

@@ -83,6 +83,37 @@ def query_tables(query: str) -> QueryTables:
     return QueryTables(tuple(reader.tables), tuple(reader.with_names))
 
 
+def query_columns(query: str) -> tuple[str, ...] | None:
+    """Return the names of the columns that a query gives, in lower case; None where they are not all written there."""
+    try:
+        return _select_names(tree_of(sql_tokens(query)))
+    except SqlRefused:  # what stands in a column is no name
+        return None
+
+
+def _select_names(items: Sequence[SqlItem]) -> tuple[str, ...] | None:
+    if word_of(items, 0) != "SELECT":
+        return None
+    names: list[str] = []
+    part: list[SqlItem] = []
+    for position in range(2 if word_of(items, 1) in ("DISTINCT", "ALL") else 1, len(items) + 1):
+        is_over = position == len(items) or word_of(items, position) == "FROM"
+        if not is_over and not is_comma(items[position]):
+            part.append(items[position])
+            continue
+        before = part[-2] if len(part) > 1 else None
+        is_qualified = isinstance(before, SqlToken) and before.is_operator(".")
+        is_named = len(part) == 1 or word_of(part, len(part) - 2) == "AS" or is_qualified
+        name = name_of(part[-1]) if part and is_named else ""
+        if not name:
+            return None
+        names.append(name.lower())
+        part = []
+        if is_over:
+            break
+    return tuple(names)
+
+
 def table_problem(name: str) -> str:
     """Return why a name (with a schema, or without) is no table of a step; empty where it is one."""
     parts = name.split(".")

@@ -78,7 +78,7 @@ def test_settings_of_a_file_become_hooks(project: Project) -> None:
     )
     config = Config.load(project.folder)
     (setting,) = config.hooks
-    assert set(HOOK_KEYS) == {"command", "matcher", "timeout_s", "blocking", "status", "sandbox"}
+    assert set(HOOK_KEYS) == {"command", "matcher", "timeout_s", "blocking", "status", "sandbox", "format"}
     assert (setting.event, setting.matcher, setting.command) == ("PreToolUse", "Edit|Write", "~/check.sh")
     assert (setting.timeout_s, setting.blocking, setting.status, setting.sandbox) == (2.5, True, "checking", False)
     assert setting.place.endswith("lyra.toml:1")

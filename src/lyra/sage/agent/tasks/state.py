@@ -164,7 +164,7 @@ def cost_usd(usage: Mapping[str, int]) -> float | None:
 
 def usage_words(usage: Mapping[str, int]) -> str:
     calls, tokens, cost = usage["tool_calls"], usage["input_tokens"] + usage["output_tokens"], cost_usd(usage)
-    money = "" if not cost else f", ${cost:.2f}" if cost >= 0.01 else f", ${cost:.4f}"
+    money = ", ?" if cost is None else "" if not cost else f", ${cost:.2f}" if cost >= 0.01 else f", ${cost:.4f}"
     return f"{calls} tool{'' if calls == 1 else 's'}, {tokens} tokens{money}"
 
 

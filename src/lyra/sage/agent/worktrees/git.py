@@ -10,39 +10,23 @@ fails on one that another git has half made.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import shutil
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from lyra.errors import ConfigError, ToolError
-from lyra.sage.project.git_state import GitHead, read_head
 from lyra.sandbox import Job, Limits, Profile, Result, Sandbox
 from lyra.sandbox.job import LaunchPlan
+from lyra.tools.git.repository import ENVIRONMENT, PATH, SETTINGS, GitHead, hold_turn, read_head
 
 _ASK_S: Final = 60.0
-_TURN_POLL_S: Final = 0.02
-_TURN_TRIES: Final = 3_000
 _OUTPUT_BYTES_MAX: Final = 256 << 20  # lists of files, and their content
-_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
-_SETTINGS: Final = (
-    *("core.hooksPath=/dev/null", "core.fsmonitor=false", "core.pager=cat", "core.attributesFile=/dev/null"),
-    *("core.sshCommand=false", "protocol.allow=never", "credential.helper=", "submodule.recurse=false", "gc.auto=0"),
-    *("maintenance.auto=false", "core.untrackedCache=keep", "commit.gpgSign=false", "core.editor=false"),
-)
 _ENVIRONMENT: Final = {
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_CONFIG_GLOBAL": "/dev/null",
+    **ENVIRONMENT,
     "GIT_ALLOW_PROTOCOL": "none",  # overrides what the repository says of single protocols
     "GIT_NO_LAZY_FETCH": "1",
-    "GIT_TERMINAL_PROMPT": "0",
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_PAGER": "cat",
-    "GIT_ASKPASS": "/bin/false",
-    "GIT_EDITOR": "/bin/false",
     "GIT_NO_REPLACE_OBJECTS": "1",
     "LC_ALL": "C.UTF-8",
 }
@@ -123,18 +107,18 @@ class RepositoryGit:
 
     async def act(self, words: Sequence[str], *, tree: str = "") -> Result:
         """Run an act outside the sandbox, in the repository or in another worktree of it."""
-        git = shutil.which("git", path=_PATH)
+        git = shutil.which("git", path=PATH)
         if git is None:
-            raise ConfigError("there is no git in " + _PATH, hint="install git")
+            raise ConfigError("there is no git in " + PATH, hint="install git")
         places = {} if tree else {"GIT_DIR": self.head.common_folder}
-        env = {**_ENVIRONMENT, **places, "PATH": _PATH, "HOME": "/nonexistent"}
+        env = {**_ENVIRONMENT, **places, "PATH": PATH, "HOME": "/nonexistent"}
 
         async def run(words: Sequence[str], more: dict[str, str]) -> Result:
             plan = LaunchPlan([git, *_git(words)[1:]], {**env, **more}, tree or self.head.root, "none")
             return await Job(plan, Limits(), stdin=None, timeout_s=_ASK_S, apart=True, spill=None).wait()
 
         # Reading settings runs nothing. `core.hooksPath` does not hold hooks that settings declare (git 2.54).
-        async with _turn(self.head.common_folder):
+        async with hold_turn(self.head.common_folder):
             listed = await run(["config", "--name-only", "-z", "--get-regexp", r"^hook\..*\.(command|event)$"], {})
             return _check(await run(words, _without_hooks(_fields(listed.output.head))), words)
 
@@ -149,30 +133,13 @@ class RepositoryGit:
         return result.output.head if result.ok else None
 
 
-@asynccontextmanager
-async def _turn(folder: str) -> AsyncIterator[None]:
-    """Wait until no other act holds git's own folder, and hold it."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for _ in range(_TURN_TRIES):
-            with suppress(BlockingIOError):
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            await asyncio.sleep(_TURN_POLL_S)
-        else:
-            raise ToolError(f"another act on {folder} does not end", reason="timeout")
-        yield
-    finally:
-        os.close(fd)
-
-
 def _write_sides(folder: Path, sides: dict[str, bytes]) -> None:
     for name, data in sides.items():
         (folder / name).write_bytes(data)
 
 
 def _git(words: Sequence[str]) -> list[str]:
-    return ["git", "--no-pager", *(word for setting in _SETTINGS for word in ("-c", setting)), *words]
+    return ["git", "--no-pager", *(word for setting in SETTINGS for word in ("-c", setting)), *words]
 
 
 def _without_hooks(names: Sequence[str]) -> dict[str, str]:

@@ -6,8 +6,8 @@
 A function gets the fields of the moment as a dict and gives None, text or a mapping of `ANSWER_KEYS`; it may be async.
 One that is not runs in a thread. `source` says where a hook comes from: only the user's own and functions of the
 program (`user`, `python`) may answer a question with `allow`, and only their context is not text from outside. A
-HookCommand runs a program in the sandbox; the answer of a hook, printed by a program or returned by a function, is
-checked here.
+HookCommand runs a program in the sandbox. What a hook answers is read by `answer`, also where the hook was
+written for Claude Code.
 """
 
 from __future__ import annotations
@@ -18,16 +18,35 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.config.hook_settings import TIMEOUT_S, HookSetting, check_hook, compile_pattern, read_hook
-from lyra.core.checking.check import did_you_mean, one_of, real
+from lyra.config.hook_settings import (
+    CLAUDE,
+    TIMEOUT_S,
+    HookFormat,
+    HookSetting,
+    check_hook,
+    compile_pattern,
+    read_hook,
+)
+from lyra.core.checking.check import one_of, real
 from lyra.core.hook_events import HOOK_EVENTS
+from lyra.core.linear_regex import TooManySteps
 from lyra.core.rights.capability import Grant
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError, LyraError
+from lyra.sage.extensions.hooks.answer import (
+    PROJECT_VARIABLE,
+    HookAnswer,
+    HookFailed,
+    claude_input,
+    claude_names,
+    read_answer,
+    read_claude_answer,
+    read_claude_exit,
+)
 
 if TYPE_CHECKING:
     from lyra.sandbox import Result, Sandbox
@@ -74,7 +93,10 @@ class Hook:
         return self.source in _TRUSTED
 
     def is_for(self, data: Mapping[str, Any]) -> bool:
-        return self.matcher.matches(data.get(HOOK_EVENTS[self.event].matches))
+        value = data.get(HOOK_EVENTS[self.event].matches)
+        if self.command is not None and self.command.format == CLAUDE:
+            return any(self.matcher.finds(name) for name in claude_names(self.event, value))
+        return self.matcher.matches(value)
 
     async def answer(self, data: Mapping[str, Any], *, folder: str, sandbox: Sandbox) -> HookAnswer:
         """Run it with these fields; raises HookFailed for whatever goes wrong."""
@@ -120,7 +142,7 @@ def hook_of(setting: HookSetting) -> Hook:
 
 
 def _from_setting(setting: HookSetting, source: str) -> Hook:
-    command = HookCommand(setting.command, in_sandbox=setting.sandbox, base=setting.base)
+    command = HookCommand(setting.command, in_sandbox=setting.sandbox, base=setting.base, format=setting.format)
     return Hook(
         setting.event,
         command,
@@ -147,11 +169,19 @@ _ENVIRONMENT: Final = (
 class HookCommand:
     """A hook that is a program: JSON on its stdin, an answer on its stdout, and its exit code. `words` is a line for
     the shell or a list of words. `base` is the folder in which it starts, and from which a relative program is
-    taken; "" is the session's."""
+    taken; "" is the session's. `format` is that of the JSON."""
 
-    __slots__ = ("_base", "_in_sandbox", "_words")
+    __slots__ = ("_base", "_in_sandbox", "_words", "format")
 
-    def __init__(self, words: str | Sequence[str], *, in_sandbox: bool = True, base: str = "") -> None:
+    def __init__(
+        self,
+        words: str | Sequence[str],
+        *,
+        in_sandbox: bool = True,
+        base: str = "",
+        format: HookFormat = "lyra",  # noqa: A002 - the name that settings have
+    ) -> None:
+        self.format = format
         self._words = words if isinstance(words, str) else tuple(words)
         self._in_sandbox = in_sandbox
         self._base = base
@@ -164,7 +194,8 @@ class HookCommand:
         self, event: str, data: Mapping[str, Any], *, folder: str, sandbox: Sandbox, timeout_s: float
     ) -> HookAnswer:
         """Run it with these fields in a folder, named by its real path; raises HookFailed."""
-        payload = msgspec.json.encode(data, enc_hook=str) + b"\n"
+        fields = claude_input(data) if self.format == CLAUDE else data
+        payload = msgspec.json.encode(fields, enc_hook=str) + b"\n"
         try:
             if self._in_sandbox:
                 result = await self._run_inside(payload, folder, sandbox, timeout_s)
@@ -172,14 +203,14 @@ class HookCommand:
                 result = await self._run_outside(payload, folder, timeout_s)
         except (LyraError, OSError) as error:
             raise HookFailed(f"it could not be started: {error}") from None
-        return _answer_of(event, result, timeout_s)
+        return self._read(event, result, timeout_s)
 
     async def _run_inside(self, payload: bytes, folder: str, sandbox: Sandbox, timeout_s: float) -> Result:
         from lyra.sandbox import Profile
 
         grant = Grant([f"fs.read:{folder}/**", f"fs.write:{folder}/**"])
         readable = [path for path in (self._base, self._program()) if path.startswith("/")]
-        profile = Profile.of(grant, folder, readable=readable, limits=_limits(timeout_s))
+        profile = Profile.of(grant, folder, readable=readable, limits=_limits(timeout_s), env=self._variables(folder))
         if self._base:
             profile = replace(profile, start=self._base)
         return await sandbox.run(self._argv(), profile, stdin=payload, timeout_s=timeout_s, apart=True)
@@ -187,7 +218,7 @@ class HookCommand:
     async def _run_outside(self, payload: bytes, folder: str, timeout_s: float) -> Result:
         from lyra.sandbox.job import Job, LaunchPlan
 
-        env = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+        env = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} | self._variables(folder)
         argv = self._argv()
         program = shutil.which(argv[0], path=env.get("PATH"))
         if program is None:
@@ -199,6 +230,28 @@ class HookCommand:
         except asyncio.CancelledError:
             await job.end()
             raise
+
+    def _variables(self, folder: str) -> dict[str, str]:
+        return {PROJECT_VARIABLE: folder} if self.format == CLAUDE else {}
+
+    def _read(self, event: str, result: Result, timeout_s: float) -> HookAnswer:
+        errors = result.errors.text.strip()[:_REASON_CHARS_MAX]
+        if "wall" in result.limits_hit:
+            raise HookFailed(f"it took longer than {timeout_s:g} s")
+        if "output" in result.limits_hit:
+            raise HookFailed(f"it printed more than {OUTPUT_BYTES_MAX} bytes")
+        if result.limits_hit:
+            raise HookFailed(f"it reached its limits: {', '.join(result.limits_hit)}")
+        if result.exit_code == _DENIES and self.format == CLAUDE:
+            return read_claude_exit(event, errors)
+        if result.exit_code == _DENIES and "deny" in HOOK_EVENTS[event].answers:
+            return HookAnswer(decision="deny", reason=errors)
+        if result.exit_code > _SIGNALS:
+            raise HookFailed(f"it was ended by the signal {result.exit_code - _SIGNALS}")
+        if result.exit_code != 0:
+            raise HookFailed(f"its exit code is {result.exit_code}" + (f": {errors}" if errors else ""))
+        read = read_claude_answer if self.format == CLAUDE else read_answer
+        return read(event, result.output.text)
 
     def _argv(self) -> list[str]:
         if isinstance(self._words, str):
@@ -222,26 +275,10 @@ def _limits(timeout_s: float) -> Any:
     return Limits(wall_s=wall_s, output_bytes=OUTPUT_BYTES_MAX, output_kept_bytes=OUTPUT_BYTES_MAX)
 
 
-def _answer_of(event: str, result: Result, timeout_s: float) -> HookAnswer:
-    errors = result.errors.text.strip()[:_REASON_CHARS_MAX]
-    if "wall" in result.limits_hit:
-        raise HookFailed(f"it took longer than {timeout_s:g} s")
-    if "output" in result.limits_hit:
-        raise HookFailed(f"it printed more than {OUTPUT_BYTES_MAX} bytes")
-    if result.limits_hit:
-        raise HookFailed(f"it reached its limits: {', '.join(result.limits_hit)}")
-    if result.exit_code == _DENIES and "deny" in HOOK_EVENTS[event].answers:
-        return HookAnswer(decision="deny", reason=errors)
-    if result.exit_code > _SIGNALS:
-        raise HookFailed(f"it was ended by the signal {result.exit_code - _SIGNALS}")
-    if result.exit_code != 0:
-        raise HookFailed(f"its exit code is {result.exit_code}" + (f": {errors}" if errors else ""))
-    return read_answer(event, result.output.text)
-
-
 # ---------------------------------------------------------------- matcher
 
 _CHARS_MAX: Final = 2_000  # of the text that is matched
+_STEPS_MAX: Final = 50_000
 
 
 class HookMatcher:
@@ -263,75 +300,11 @@ class HookMatcher:
             return self._pattern.matches_whole(value[:_CHARS_MAX])
         return value in self._names
 
-
-# ---------------------------------------------------------------- answer
-
-ANSWER_KEYS: Final[dict[str, str]] = {
-    "decision": "`deny`, `ask` (a person is asked) or `allow` (answers a question, and overrides no deny)",
-    "reason": "why, for the model and the user",
-    "arguments": "the arguments that the call has from now on; rules decide on these",
-    "context": "text that is added for the model",
-    "message": "text that is shown to the user",
-    "continue": "`false` ends the turn after this",
-}
-_DECISIONS: Final = ("deny", "ask", "allow")
-_TEXTS: Final = ("reason", "context", "message")
-
-
-class HookFailed(Exception):
-    """A hook that gave no answer that can be used; the message says why."""
-
-
-class HookAnswer(NamedTuple):
-    decision: Literal["", "allow", "ask", "deny"] = ""
-    reason: str = ""
-    arguments: dict[str, Any] | None = None
-    context: str = ""
-    message: str = ""
-    ends_turn: bool = False
-
-
-def read_answer(event: str, value: Any) -> HookAnswer:
-    """Return the answer that a text or a mapping says; None is an answer without anything in it."""
-    if value is None:
-        return HookAnswer()
-    if isinstance(value, str):
-        text = value.strip()
-        if event == "StatusLine" or not text.startswith("{"):
-            return HookAnswer(context=text if "context" in HOOK_EVENTS[event].answers else "")
-        value = _decode(text)
-    if not isinstance(value, Mapping):
-        raise HookFailed(f"its answer is text or an object, not {type(value).__name__}")
-    return _check_answer(event, value)
-
-
-def _decode(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text.encode("utf-8", "surrogateescape"))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise HookFailed(f"its answer is not JSON: {error}") from None
-
-
-def _check_answer(event: str, answer: Mapping[Any, Any]) -> HookAnswer:
-    for key in answer:
-        if key not in ANSWER_KEYS:
-            near = did_you_mean(str(key), ANSWER_KEYS)
-            raise HookFailed(f"its answer has the unknown key {str(key)[:80]!r}" + (f", not {near!r}" if near else ""))
-    for key in _TEXTS:
-        if not isinstance(answer.get(key, ""), str):
-            raise HookFailed(f"{key} of its answer is not text")
-    decision, goes_on, arguments = answer.get("decision", ""), answer.get("continue", True), answer.get("arguments")
-    if decision not in ("", *_DECISIONS):
-        raise HookFailed(f"the decision of its answer is none of {', '.join(_DECISIONS)}")
-    if not isinstance(goes_on, bool):
-        raise HookFailed("continue of its answer is not true or false")
-    if arguments is not None and not isinstance(arguments, dict):
-        raise HookFailed("the arguments of its answer are not an object")
-    given = {"context": bool(answer.get("context")), "arguments": arguments is not None, "end": not goes_on}
-    wanted = [word for word, is_given in {decision: bool(decision), **given}.items() if is_given]
-    useless = next((word for word in wanted if word not in HOOK_EVENTS[event].answers), None)
-    if useless is not None:
-        word = "continue" if useless == "end" else useless
-        raise HookFailed(f"its answer says {word!r}, which means nothing for {event}")
-    texts = {key: answer.get(key, "") for key in _TEXTS}
-    return HookAnswer(decision=decision, arguments=arguments, ends_turn=not goes_on, **texts)
+    def finds(self, value: Any) -> bool:
+        """Return whether the pattern matches anywhere in the text, as in Claude Code; a name is the whole of it."""
+        if self._pattern is None or not isinstance(value, str):
+            return self.matches(value)
+        try:
+            return self._pattern.search(value[:_CHARS_MAX], 0, _STEPS_MAX)[0] is not None
+        except TooManySteps:
+            return True  # a guard that cannot be sure looks at the call

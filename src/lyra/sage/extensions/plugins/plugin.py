@@ -22,7 +22,7 @@ from lyra.config.servers import check_server_name, read_cell
 from lyra.config.tables import TABLES, TableCell
 from lyra.config.values import SettingSource
 from lyra.core.checking.check import Mistake, Report
-from lyra.core.checking.document import Path, parse, place_of, text_of
+from lyra.core.checking.document import Path, parse, text_of
 from lyra.core.checking.watched_files import read_plain_file
 from lyra.core.secrets.secret import is_reference
 from lyra.errors import ConfigError, ParseError
@@ -150,6 +150,20 @@ def _below(folder: str) -> list[str]:
     return paths[:_SKILL_FILES_MAX]
 
 
+def _parse(data: bytes, path: str) -> tuple[Any, Report]:
+    """Return the document of a part, an empty one where it cannot be read; the report says why."""
+    try:
+        document, places = parse(text_of(data, path), "toml", path)
+        return document, Report(path, places)
+    except ParseError as error:
+        mistake = Mistake.from_error(error)
+    except ConfigError as error:
+        mistake = Mistake(path, 1, 1, error.message, error.hint)
+    report = Report(path, {})
+    report.mistakes.append(mistake)
+    return {}, report
+
+
 # ---------------------------------------------------------------- hooks
 
 
@@ -157,13 +171,7 @@ def read_plugin_hooks(
     data: bytes, path: str, manifest: PluginManifest, *, folder: str
 ) -> tuple[list[Hook], list[Mistake]]:
     """Return the hooks of a file of the plugin in `folder`, and the file's mistakes."""
-    try:
-        document, places = parse(text_of(data, path), "toml", path)
-    except ParseError as error:
-        return [], [Mistake.from_error(error)]
-    except ConfigError as error:
-        return [], [Mistake(path, 1, 1, error.message, error.hint)]
-    report = Report(path, places)
+    document, report = _parse(data, path)
     hooks: list[Hook] = []
     given = report.mapping(document, (), "a file of hooks", ("hooks",)) or {}
     where: Path = ("hooks",)
@@ -189,20 +197,13 @@ def read_plugin_servers(
     data: bytes, path: str, manifest: PluginManifest, *, folder: str, env: Mapping[str, str]
 ) -> tuple[list[ServerSettings], list[Mistake]]:
     """Return the servers of a file of the plugin in `folder`, named after it, and the file's mistakes."""
-    try:
-        document, places = parse(text_of(data, path), "toml", path)
-    except ParseError as error:
-        return [], [Mistake.from_error(error)]
-    except ConfigError as error:
-        return [], [Mistake(path, 1, 1, error.message, error.hint)]
-    report = Report(path, places)
+    document, report = _parse(data, path)
     servers = []
     for name, entry in _entries(document, report):
         try:
             servers.append(_server(name, entry, path, f"{manifest.id}-{name}", folder, env))
         except ConfigError as error:
-            line, column = place_of(("mcp", "servers", name), places)
-            report.mistakes.append(Mistake(path, line, column, one_line(error.message), error.hint))
+            report.add(("mcp", "servers", name), one_line(error.message), error.hint)
     return servers, report.mistakes
 
 

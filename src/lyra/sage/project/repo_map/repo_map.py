@@ -11,11 +11,8 @@ text. A map that is not complete, because time ran out or there are too many fil
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import os
 import shutil
-import signal
 import sys
 import tempfile
 import weakref
@@ -28,6 +25,7 @@ from lyra.core.secrets.visible import visible
 from lyra.core.tool import Tool
 from lyra.errors import ToolError
 from lyra.models.tokens import WORDY, text_tokens
+from lyra.tools.builtin.search import ask_worker
 from lyra.tools.builtin.search_worker import PASSED_OVER, find_ripgrep
 from lyra.tools.builtin.workspace import Workspace, check_admitted
 from lyra.tools.function import tool
@@ -118,22 +116,9 @@ class RepoMap:
             env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
             limit=_ANSWER_BYTES_MAX,
         )
-        try:
-            async with asyncio.timeout(self._seconds_max + _GRACE_S):
-                output, _ = await process.communicate(json.dumps(job).encode())
-        except TimeoutError:
-            raise ToolError(
-                f"the map took longer than {self._seconds_max + _GRACE_S:g} s", hint="name a folder", reason="timeout"
-            ) from None
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
-        if process.returncode != 0:
-            return None
-        answer: dict[str, Any] = json.loads(output)
-        return answer
+        return await ask_worker(
+            process, job, what="the map", seconds_max=self._seconds_max + _GRACE_S, hint="name a folder"
+        )
 
     # ------------------------------------------------------------ the text
     def _render(self, answer: dict[str, Any], root: str, tokens: int) -> str:

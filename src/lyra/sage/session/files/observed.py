@@ -13,6 +13,7 @@ import stat
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lyra.core.clock import SystemClock
@@ -140,7 +141,9 @@ class ObservedFiles:
             roots = [beneath for beneath in opened if beneath is not None]
             listing = list_workspace(roots, files_max=self.bounds.files_max, without=self.without)
             lines = self._compare(roots, listing, by)
-        unkept = sum(known.state.kind == "file" and not known.state.is_kept for known in self._known.values())
+        unkept = self.report.unkept
+        if lines:
+            unkept = sum(known.state.kind == "file" and not known.state.is_kept for known in self._known.values())
         self.report = ScanReport(len(listing.entries), unkept, listing.is_bounded)
         return lines
 
@@ -157,17 +160,25 @@ class ObservedFiles:
 
     # ------------------------------------------------------------ comparing
     def _compare(self, roots: list[Beneath], listing: WorkspaceListing, by: str) -> list[JournalLine]:
+        """Return the lines for what is not as it is known. Nearly all files are, so those are passed over first."""
+        known, listed, news = self._known, listing.listed, []
+        for path, status in listing.entries.items():
+            before = known.get(path)
+            if before is None or before.is_listed != (path in listed) or before.signature != _signature(status):
+                news.append((path, status))
+        gone = known.keys() - listing.entries.keys()
+        if not news and not gone:
+            return []
         lines: list[JournalLine] = []
-        complete = {path for path, known in self._known.items() if known.is_listed}
-        self._scanned_bytes = sum(known.state.size for known in self._known.values() if known.state.digest)
-        known_before = list(self._known)
+        complete = {path for path, before in known.items() if before.is_listed}
+        self._scanned_bytes = sum(before.state.size for before in known.values() if before.state.digest)
         for root in roots:
             prefix = root.root.rstrip("/") + "/"
-            for path, status in listing.entries.items():
+            for path, status in news:
                 if path == root.root or path.startswith(prefix):
                     lines += self._compare_one(root, path, status, listing, by, complete)
-            for path in known_before:
-                if path.startswith(prefix) and path not in listing.entries:
+            for path in sorted(gone):
+                if path.startswith(prefix):
                     lines += self._look_again(root, path, listing, by, complete)
         return lines
 
@@ -285,6 +296,13 @@ def _places(root: str, path: str) -> list[str]:
 _folder: Final = os.path.dirname
 
 
+def _signature(status: os.stat_result) -> tuple[int, int, int, int, int]:
+    """Return a StatSignature as a plain tuple; of a folder without what changes with every name in it."""
+    if stat.S_ISDIR(status.st_mode):
+        return 0, 0, 0, status.st_ino, status.st_mode
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_mode
+
+
 def _is_below(path: str, folder: str) -> bool:
     return path != folder and path.startswith(folder.rstrip("/") + "/")
 
@@ -303,6 +321,7 @@ def _open_root(root: str) -> Iterator[Beneath | None]:
 
 # ---------------------------------------------------------------- listing
 
+_OWN_NAMES_MAX: Final = 1_000  # names in one folder that do not count: git's and leftovers
 LEFTOVER_PREFIX: Final = ".lyra-restoring-"  # begins the names of files that a restore has not put in place yet
 _GIT: Final = ".git"
 _REMADE: Final = frozenset(
@@ -364,7 +383,6 @@ def _list_folder(root: Beneath, folder: str, listing: WorkspaceListing, files_ma
     room = files_max - len(listing.entries)
     children: dict[str, os.stat_result] = {}
     folders: list[str] = []
-    leftovers: list[str] = []
     try:
         fd = root.open(folder, os.O_RDONLY | os.O_DIRECTORY, links=False)
     except (OSError, CapabilityDenied):  # not readable, or replaced meanwhile
@@ -372,33 +390,31 @@ def _list_folder(root: Beneath, folder: str, listing: WorkspaceListing, files_ma
         return []
     prefix = folder.rstrip("/") + "/"
     try:
-        with os.scandir(fd) as entries:
-            for entry in entries:
-                name = entry.name
-                if name == _GIT:
-                    continue
-                if name.startswith(LEFTOVER_PREFIX):
-                    leftovers.append(prefix + name)
-                    continue
-                if len(children) >= room:
-                    listing.is_bounded = True
-                    return []
+        with os.scandir(fd) as opened:
+            entries = {entry.name: entry for entry in islice(opened, room + _OWN_NAMES_MAX)}
+            entries.pop(_GIT, None)
+            leftovers = [prefix + name for name in entries if name.startswith(LEFTOVER_PREFIX)]
+            if len(entries) - len(leftovers) > room:  # before the status of any is asked for
+                listing.is_bounded = True
+                return []
+            for name, entry in entries.items():
                 try:
-                    children[name] = entry.stat(follow_symlinks=False)
-                    is_folder = entry.is_dir(follow_symlinks=False)
+                    children[prefix + name] = entry.stat(follow_symlinks=False)
                 except FileNotFoundError:
                     continue
-                if is_folder and name not in _REMADE and name not in OBEYED_KEYS:
+                if entry.is_dir(follow_symlinks=False) and name not in _REMADE and name not in OBEYED_KEYS:
                     folders.append(prefix + name)
+        for path in leftovers:
+            children.pop(path, None)
     except OSError:
         return []
     finally:
         os.close(fd)
-    if folder != root.root and (not _MARKS.isdisjoint(children) or children.keys() >= _REPOSITORY):
+    if folder != root.root and (not _MARKS.isdisjoint(entries) or entries.keys() >= _REPOSITORY):
         return []
     listing.listed.add(folder)
     listing.leftovers += leftovers
-    listing.entries.update((prefix + name, status) for name, status in children.items())
+    listing.entries.update(children)
     return sorted(folders)
 
 

@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.sage.terminal.text.styled_lines import Line, scrub, wrap_text
+from lyra.sage.terminal.text.styled_lines import Line, scrub, style_of, wrap_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -130,7 +130,7 @@ def _parser() -> Any:
 def _document(text: str, *, colour: bool) -> Any:
     from lyra.sage.terminal.text.markdown_elements import PlainMarkdown
 
-    document = PlainMarkdown("", code_theme="ansi_dark" if colour else "bw", hyperlinks=False)
+    document = PlainMarkdown("", code_theme=style_of("highlighter") if colour else "bw", hyperlinks=False)
     document.parsed = _parser().parse(text)
     return document
 

@@ -188,7 +188,38 @@ STYLES: Final[dict[str, str]] = {
     "link": "underline",
     "quote": "italic",
     "heading": "bold underline",
+    "highlighter": "ansi_dark",  # the name of the colours of code
 }
+# What a theme has otherwise than STYLES.
+THEMES: Final[dict[str, dict[str, str]]] = {
+    "dark": {},
+    "light": {
+        "highlighter": "ansi_light",
+        "faint": "ansibrightblack",
+        "waits": "ansiblue",
+        "key": "ansiblue bold",
+        "spinner": "ansiblue",
+        "code": "ansiblue",
+    },
+    "contrast": {
+        "faint": "",
+        "added": "ansibrightgreen bold",
+        "removed": "ansibrightred bold",
+        "waits": "ansibrightyellow bold",
+        "spinner": "ansibrightcyan bold",
+        "code": "ansibrightcyan",
+    },
+    "colour-blind": {
+        "added": "ansibrightblue",
+        "added-word": "ansibrightblue bold underline",
+        "removed": "ansiyellow",
+        "removed-word": "ansiyellow bold underline",
+        "waits": "ansimagenta",
+        "key": "ansimagenta bold",
+        "failed": "ansiyellow bold reverse",
+    },
+}
+_styles: dict[str, str] = dict(STYLES)  # those of the theme in use
 _ATTRIBUTES: Final = {"bold": "1", "dim": "2", "italic": "3", "underline": "4", "reverse": "7", "strike": "9"}
 _COLOURS: Final = {
     "ansiblack": "30",
@@ -231,10 +262,22 @@ MARKS: Final = Marks("›", "…", "−", "±", "…", "·", "█", "─", "✓"
 ASCII_MARKS: Final = Marks(">", "~", "-", "+-", "~", "*", "#", "-", "x", "o", ">", ("|", "/", "-", "\\"))
 
 
+def use_theme(name: str) -> None:
+    """Take the colours of a theme from now on."""
+    _styles.update({**STYLES, **THEMES[name]})
+    inline_style.cache_clear()
+    sgr.cache_clear()
+
+
+def style_of(name: str) -> str:
+    """Return a style of the theme in use, in the words of prompt_toolkit."""
+    return _styles.get(name, name)
+
+
 @lru_cache(maxsize=512)
 def inline_style(style: str, *, colour: bool) -> str:
     """Return the style as prompt_toolkit writes it, without colours where there are none."""
-    words = [word for part in style.split() for word in STYLES.get(part, part).split()]
+    words = [word for part in style.split() for word in style_of(part).split()]
     return " ".join(word for word in words if colour or word not in _COLOURS)
 
 
