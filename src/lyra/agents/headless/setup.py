@@ -125,9 +125,9 @@ def _search_tools(options: HeadlessOptions, config: Config | None) -> list[Tool]
     name = options.model or config.agent.model or default_model(os.environ)[0]
     if name.partition("/")[0] not in _SEARCHING and config.search.url is None:
         return []
-    from lyra.agents.turn.web_search import engine_of, web_search_tool
+    from lyra.agents.turn.web_search import web_search_tool
 
-    return [web_search_tool(engine_of(config))]
+    return [web_search_tool(config)]
 
 
 _SEARCHING: Final = ("anthropic", "openai", "azure", "gemini", "vertex")  # vendors that search on their side
