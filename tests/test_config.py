@@ -21,6 +21,7 @@ from lyra.config import (
     LogConfig,
     RetryConfig,
     SageConfig,
+    SandboxConfig,
     SearchConfig,
     ServerConfig,
     SettingOrigin,
@@ -75,6 +76,7 @@ def test_the_table_and_the_typed_sections_agree():
     fields |= {f"retry.{name}" for name in RetryConfig.__struct_fields__}
     fields |= {f"search.{name}" for name in SearchConfig.__struct_fields__}
     fields |= {f"sage.{name}" for name in SageConfig.__struct_fields__}
+    fields |= {f"sandbox.{name}" for name in SandboxConfig.__struct_fields__}
     fields |= {f"server.{name}" for name in ServerConfig.__struct_fields__}
     fields |= {f"vesper.{name}" for name in VesperConfig.__struct_fields__}
     assert fields | {"grant.allow", "grant.deny"} == set(KEYS)
@@ -103,6 +105,8 @@ EFFECTS: dict[str, tuple[str, str, Callable[[Config], Any], Any]] = {
     "budget.usd": ('"$1.25"', "1.25", lambda c: c.budget.usd, Money(1_250_000)),
     "budget.seconds": ("90", "90", lambda c: c.budget.seconds, 90.0),
     "budget.on_exceed": ('"warn"', "warn", lambda c: c.budget.on_exceed, "warn"),
+    "sandbox.readable": ('["/data"]', "/data", lambda c: c.sandbox.readable, ("/data",)),
+    "sandbox.writable": ('["/a", "/b"]', "/a,/b", lambda c: c.sandbox.writable, ("/a", "/b")),
     "grant.allow": ('["fs.read"]', "fs.read", lambda c: c.grant.allows("net.http:a.b"), False),
     "grant.deny": ('["net.http"]', "net.http", lambda c: c.grant.allows("net.http:a.b"), False),
     "agent.model": ('"sim/echo"', "sim/echo", lambda c: c.agent.model, "sim/echo"),
@@ -177,6 +181,7 @@ def test_the_defaults_are_the_table(place):
             "retention_s": 604_800.0,
             "recovery_attempts": 10,
         },
+        "sandbox": {"readable": [], "writable": []},
         "budget": {"usd": None, "seconds": None, "on_exceed": "block"},
         "grant": {"allow": ["*"], "deny": []},
         "agent": {"model": None, "max_tokens": None},

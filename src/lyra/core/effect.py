@@ -216,7 +216,7 @@ class Effect(Generic[Parameters, Result_co]):
         self.typed = self.decode is not decode
         self.plain = not (self.gated or self.retry or self.timeout_s or self.takes_key or outside is not None)
         # Nothing to check, to reserve or to wait for before it runs.
-        self.free = self.plain and not self.needy and quote is None and not self.cost.items
+        self.free = self.plain and not self.needy and quote is None and not self.cost.packed
 
     @classmethod
     def of(cls, act: Any, **options: Any) -> Effect:
@@ -329,8 +329,8 @@ def _add_options(declared: Mapping[str, Any], options: Mapping[str, Any]) -> dic
 
 def _larger(declared: Usage, added: Usage) -> Usage:
     """Return the larger of two costs in each dimension."""
-    if not (declared.items and added.items):
-        return declared if declared.items else added
+    if not (declared.packed and added.packed):
+        return declared if declared.packed else added
     mine, theirs = declared.to_data(), added.to_data()
     return Usage.from_data({name: max(mine.get(name, 0), theirs.get(name, 0)) for name in {**mine, **theirs}})
 

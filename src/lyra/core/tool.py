@@ -112,13 +112,14 @@ _CODE_OF: Final[dict[str, str]] = {
 }
 
 _LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_FIRST: Final = _LETTERS | {"_"}
 _NAME: Final = _LETTERS | frozenset("0123456789_-")
 
 
 def check_tool_name(name: Any) -> str:
     """Check that a name is a letter or `_`, then letters, digits, `_` and `-`: what every model provider accepts."""
     text = short_text(name, "a tool's name", most=NAME_LENGTH_MAX)
-    if not text or text[0] not in _LETTERS | {"_"} or not _NAME.issuperset(text):
+    if not text or text[0] not in _FIRST or not _NAME.issuperset(text):
         raise ConfigError(
             f"{text!r} is not a tool's name",
             hint="start with a letter; use letters, digits, '_' and '-'",

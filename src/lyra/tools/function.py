@@ -25,13 +25,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, Protocol, T
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import astuple
 
 from lyra.core.checking.check import check_keys
 from lyra.core.hints import resolve_hint
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import FunctionTool, Tool
 from lyra.errors import CapabilityDenied, ConfigError, ToolError
-from lyra.tools.pydantic_types import read_foreign, schema_of, unwrap, with_constraints
+from lyra.tools.pydantic_types import Adapted, read_foreign, schema_of, with_constraints
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -91,7 +92,8 @@ class Arguments:
         except msgspec.ValidationError as error:
             message = f"bad arguments for {self.name}: {error}"
             raise ToolError(message, tool=self.name, reason="invalid_arguments") from None
-        return {field: unwrap(getattr(read, field)) for field in self.type.__struct_fields__}
+        values = zip(self.type.__struct_fields__, astuple(read), strict=True)
+        return {field: value.value if isinstance(value, Adapted) else value for field, value in values}
 
 
 class _Options(TypedDict, total=False):
@@ -219,6 +221,8 @@ class CheckedFunction:
         return CheckedFunction(self.function.__get__(owner), self.arguments) if self.is_method else self
 
     def __call__(self, **arguments: Any) -> Any:
+        if not self.takes:
+            return self.function(**self.arguments.read(arguments))
         hidden = {key: arguments.pop(key) for key in tuple(arguments) if key in self.takes}
         return self.function(**self.arguments.read(arguments), **hidden)
 

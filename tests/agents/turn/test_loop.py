@@ -515,7 +515,7 @@ def test_giving_up_as_the_answer_comes():
             async def wait() -> None:
                 await pending
 
-            pending._future.add_done_callback(lambda _: waiter.cancel())  # before the waiter is woken
+            pending._get_future().add_done_callback(lambda _: waiter.cancel())  # before the waiter is woken
             waiter = asyncio.create_task(wait())
             with pytest.raises(asyncio.CancelledError):
                 await waiter

@@ -187,10 +187,15 @@ class Sink:
 
 
 class Pending(Generic[Out_co]):
-    """An answer on its way: await it, ask `done()`, or `cancel()` it."""
+    """An answer on its way: await it, ask `done()`, or `cancel()` it.
+
+    It has a future of the loop once it is waited for, or fails. An answer that comes before needs none.
+    """
 
     __slots__ = (
+        "_answer",
         "_future",
+        "_is_answered",
         "_questions",
         "_timer",
         "abandoned",
@@ -212,7 +217,9 @@ class Pending(Generic[Out_co]):
         self, questions: OpenQuestions, request_id: str, pid: str, scopes: tuple[Budget, ...], sink: Sink | None
     ) -> None:
         self._questions = questions
-        self._future: asyncio.Future[Any] = questions.kernel.core.loop.create_future()
+        self._future: asyncio.Future[Any] | None = None
+        self._is_answered = False  # and then there is no future
+        self._answer: Any = None
         self.id = request_id
         self.pid = pid
         self.scopes = scopes
@@ -229,29 +236,40 @@ class Pending(Generic[Out_co]):
         self._timer: Timer | None = None
 
     def __await__(self) -> Generator[Any, None, Out_co]:
-        if not self._future.done():
+        if not self._is_answered:
             self._questions.kernel.scheduler.hand_over()
+        answer: Out_co
+        if self._is_answered:
+            answer = self._answer
+            return answer
+        future = self._get_future()
         try:
-            answer: Out_co = yield from self._future
+            answer = yield from future
             return answer
         except asyncio.CancelledError:
-            if self._future.cancelled():  # with its caller; an answer that has just come is not given up
+            if future.cancelled():  # with its caller; an answer that has just come is not given up
                 self._abandon()
                 if self.withdrawn_seq:
                     yield from self._withdrawn().__await__()
             raise
 
+    def _get_future(self) -> asyncio.Future[Any]:
+        future = self._future
+        if future is None:
+            future = self._future = self._questions.kernel.core.loop.create_future()
+        return future
+
     def done(self) -> bool:
-        return self._future.done()
+        return self._is_answered or (self._future is not None and self._future.done())
 
     def cancelled(self) -> bool:
-        return self._future.cancelled()
+        return self._future is not None and self._future.cancelled()
 
     def cancel(self) -> bool:
         """Give up: the agent's work on it is stopped, and its process continues with the next message."""
-        if self._future.done():
+        if self.done():
             return False
-        self._future.cancel()
+        self._get_future().cancel()
         self._abandon()
         return True
 
@@ -280,7 +298,7 @@ class Pending(Generic[Out_co]):
 
     def give_up_with(self, error: LyraError) -> None:
         """Withdraw the question and fail with an error, once the store has the withdrawal."""
-        if self._future.done() or self.abandoned:
+        if self.done() or self.abandoned:
             return
         self.abandoned = True
         self._questions.give_up(self)
@@ -327,23 +345,27 @@ class Pending(Generic[Out_co]):
             yield event
 
     def result(self) -> Out_co:
-        return cast("Out_co", self._future.result())
+        return cast("Out_co", self._answer if self._is_answered else self._get_future().result())
 
     def exception(self) -> BaseException | None:
-        return self._future.exception()
+        return None if self._is_answered else self._get_future().exception()
 
     # ------------------------------------------------------------------ the process's side
 
     def answer(self, value: Any) -> None:
-        if not self._future.done():
-            self._future.set_result(value)
+        future = self._future
+        if future is None:
+            self._is_answered, self._answer = True, value
+        elif not future.done():
+            future.set_result(value)
         if self._timer is not None or self.sink is not None:
             self._end()
 
     def fail(self, error: BaseException) -> None:
-        if not self._future.done():
-            self._future.set_exception(error)
-            self._future.exception()  # marked as retrieved: a reader of the stream gets it there
+        if not self.done():
+            future = self._get_future()
+            future.set_exception(error)
+            future.exception()  # marked as retrieved: a reader of the stream gets it there
         self._end(error)
 
 

@@ -205,9 +205,8 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
     The idempotency key belongs to the call: it is the same for each try, also after a crash.
     """
     runtime, sink, provider = call.runtime, call.sink, call.provider
-    if call.lost.items:
+    if call.lost.packed:
         _cover(call)
-    assert provider is not None
     call.attempts += 1
     if call.attempts == 1:
         if call.model not in runtime.models.priced:
@@ -222,9 +221,12 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
         source = provider.stream(request)
         events = source if call.timeouts is None else _in_time(source, call.timeouts, provider.name)
         if sink is None:
-            feed = fold.feed
+            feed, texts = fold.feed, fold.texts
             async for event in events:
-                feed(event)
+                if type(event) is TextDelta and type(event.text) is str:
+                    texts.append(event.text)
+                else:
+                    feed(event)
         else:
             await _stream_to(fold, events, sink, runtime.keys.prepared)
         completion = fold.completion()
@@ -263,7 +265,6 @@ def _cover(call: ModelCall) -> None:
 def _classify(call: ModelCall, raised: BaseException) -> BaseException:
     """Return what a provider raised as a ModelError. A cancellation is one too, unless the call itself is cancelled:
     something inside the provider that it waited for was."""
-    assert call.provider is not None
     name, task = call.provider.name, asyncio.current_task()
     if not isinstance(raised, asyncio.CancelledError):
         return from_exception(raised, name) or raised
@@ -319,7 +320,7 @@ def _count_failed_try(call: ModelCall, fold: Fold, raised: BaseException) -> Bas
         call.lose(fold.usage, fold.message, is_final=fold.finished)
     else:  # cancelled, or the process's deadline has passed (a model's own time-out is a ModelError)
         call.cut(fold.usage, fold.message)
-    if call.lost.items:
+    if call.lost.packed:
         error.usage = call.lost  # type: ignore[attr-defined]  # the door charges what a failure has cost
     return error
 
@@ -424,12 +425,10 @@ def _settle_cost(call: ModelCall, completion: Completion) -> Usage:
     counted = completion.usage
     if call.estimated:
         call.learn(counted)
-    price, provider = call.price, call.provider
-    if price is None and provider is not None:
-        price = call.runtime.models.price(provider, call.request.model, call.model)
+    price = call.price or call.find_price()
     call.micro_usd = price.cost(counted) if price is not None else None
     spent = Usage.from_call(call.micro_usd or 0, counted.total_input, counted.output_tokens)
-    if call.lost.items:
+    if call.lost.packed:
         spent += call.lost
     if call.reservations or call.extra:
         call.settle(spent)

@@ -73,6 +73,8 @@ class Turn:
         """Whether hooks may run next: the agent has some, or the journal of a replay has their outcome."""
         if self.session.hooks is not None:
             return True
+        if self.process.replay is None:
+            return False
         entry = upcoming(self.process)
         return entry is not None and entry.name.startswith("hook:")
 
