@@ -143,6 +143,7 @@ async def _ask_vendor(ctx: Any, query: str) -> str | None:
         request,
         canonical_hash("web search", (query,), {}),
         ConversationTokens(runtime.models.tokens),
+        resolved,
         scopes=scopes.get(),
         sink=None,
         timeouts=agent.timeouts,
@@ -150,7 +151,6 @@ async def _ask_vendor(ctx: Any, query: str) -> str | None:
         tokens_least=agent.min_tokens,
         pid=process.pid,
     )
-    call.aim(resolved)
     try:
         completion: Completion = await ctx.do(model_effect(session, agent.model, call, verb="search"), call)
     except LyraError as error:
