@@ -182,11 +182,10 @@ class GitRepository:
         return [path for path in listed.split("\0") if path]
 
     async def list_submodules(self) -> list[str]:
-        """Return the `.git` of each submodule that is there."""
+        """Return the `.git` of each submodule, existing or not."""
         listed = await self.ask("ls-files", "--stage", "-z")
         paths = [entry.partition("\t")[2] for entry in listed.split("\0") if entry.startswith("160000 ")]
-        folders = (os.path.join(self.head.root, path, ".git") for path in paths)
-        return [path for path in folders if os.path.lexists(path)]
+        return [os.path.join(self.head.root, path, ".git") for path in paths]
 
     async def restore_refs(self, before: GitRefs, after: GitRefs, index: bytes | None) -> str:
         """Put branches, tags, stash, what is checked out and the index back to `before`; a sentence where that is not
