@@ -26,7 +26,7 @@ class SettingKey(NamedTuple):
     name: str
     type: (
         Literal["store", "word", "seconds", "count", "money", "rules", "model", "file", "results", "flag", "address"]
-        | Literal["hosts", "folders"]
+        | Literal["hosts", "folders", "engine", "secret"]
     )
     default: Any
     sentence: str
@@ -344,6 +344,27 @@ _TABLE: Final = (
             "Folders outside the workspace that commands may write, such as a cache. What they change there is not "
             "undone, and what programs obey stays protected."
         ),
+    ),
+    SettingKey(
+        "search.url",
+        type="engine",
+        default=None,
+        sentence=(
+            "The search engine of `WebSearch` for models whose vendor has none: an address with `{query}` in it that "
+            "answers with JSON, such as `https://searx.example.org/search?q={query}&format=json`. A project's file "
+            "cannot name one."
+        ),
+        optional=True,
+    ),
+    SettingKey(
+        "search.key",
+        type="secret",
+        default=None,
+        sentence=(
+            "The key of that engine, as `env:NAME`: sent as a bearer token, to Brave in its own header. A project's "
+            "file cannot name one."
+        ),
+        optional=True,
     ),
     SettingKey(
         "server.connections_max",
