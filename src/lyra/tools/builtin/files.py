@@ -393,12 +393,12 @@ def show_notebook(text: str, path: str) -> str:
     parts = []
     for number, cell in enumerate(cells):
         name = f", id {cell['id']}" if "id" in cell else ""
-        parts.append(f"# cell {number} ({cell.get('cell_type', 'raw')}{name})\n{_joined(cell.get('source'))}")
+        parts.append(f"# cell {number} ({cell.get('cell_type', 'raw')}{name})\n{_join_source(cell.get('source'))}")
         parts += [f"# output of cell {number}\n{shown}" for out in cell.get("outputs", ()) if (shown := _output(out))]
     return "\n\n".join(parts)
 
 
-def _joined(source: Any) -> str:
+def _join_source(source: Any) -> str:
     return "".join(map(str, source)) if isinstance(source, list) else str(source or "")
 
 
@@ -408,7 +408,7 @@ def _output(output: Any) -> str:
         return ""
     given = output.get("data")
     data = given if isinstance(given, dict) else {}
-    text = _joined(output.get("text") or data.get("text/plain"))
+    text = _join_source(output.get("text") or data.get("text/plain"))
     if output.get("output_type") == "error":
         text = f"{output.get('ename', '')}: {output.get('evalue', '')}"
     others = [kind for kind in data if not kind.startswith("text/")]
