@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -50,6 +51,18 @@ class Answer(NamedTuple):
     written_tokens: int = 0  # to the cache; of the three Anthropic alone charges for it
     output_tokens: int = 200
     thinking_tokens: int = 50
+    sources: tuple[tuple[str, str], ...] = ()  # (address, title) of pages that the vendor's own search found
+    raw: str = ""  # JSON of the last call's arguments in place of them: cut, or broken
+    status: int = 200  # another one is an error of the vendor's, with `text` as its message
+    retry_after: str = ""
+    delay_s: float = 0.0  # before the answer begins
+    breaks_off: bool = False  # before its last events
+
+    @property
+    def arguments_text(self) -> tuple[str, ...]:
+        """The arguments of the calls as JSON text."""
+        texts = [json.dumps(arguments) for _, arguments in self.calls]
+        return (*texts[:-1], self.raw) if self.raw else tuple(texts)
 
     @property
     def signature(self) -> str:
@@ -72,6 +85,7 @@ class Sent:
     results: list[str] = field(default_factory=list)
     tools: list[str] = field(default_factory=list)
     asks_to_think: bool = False
+    asks_to_search: bool = False  # by the vendor's own search
 
 
 class Vendor(NamedTuple):
@@ -176,6 +190,7 @@ class FakeVendor:
         self._answers: list[Answer] = [Answer("Hello.")]
         self.answered: list[Answer] = []
         self.requests: list[Sent] = []
+        self.status, self.headers = 200, dict[str, str]()  # of the answer that is being written
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -200,8 +215,18 @@ class FakeVendor:
         model = body.get("model") or path.partition("/models/")[2].partition(":")[0]
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         self.requests.append(read(Sent(str(model), body), body))
+        time.sleep(answer.delay_s)
+        if answer.status != 200:
+            error = {"type": "overloaded_error", "message": answer.text, "status": "UNAVAILABLE"}
+            self.status, self.headers = answer.status, {"retry-after": answer.retry_after} if answer.retry_after else {}
+            return _whole({"type": "error", "error": error})
+        self.status, self.headers = 200, {}
         self.answered.append(answer)
-        return write(answer, body, path)
+        kind, data = write(answer, body, path)
+        if answer.breaks_off:  # the text has come, and nothing that ends the answer
+            data = data[: data.index(json.dumps(answer.text).encode()) + len(answer.text) + 2]
+            data = data[: data.rfind(b"\n\n") + 2] + data[data.rfind(b"\n\n") + 2 :].partition(b"\n\n")[0]
+        return kind, data
 
 
 def _handler(vendor: FakeVendor) -> type[BaseHTTPRequestHandler]:
@@ -212,8 +237,10 @@ def _handler(vendor: FakeVendor) -> type[BaseHTTPRequestHandler]:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             answer = vendor.answer(self.path, body)
             kind, data = answer if answer is not None else ("text/plain", b"no such path\n")
-            self.send_response(200 if answer is not None else 404)
+            self.send_response(vendor.status if answer is not None else 404)
             self.send_header("content-type", kind)
+            for name, value in vendor.headers.items():
+                self.send_header(name, value)
             self.send_header("content-length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
@@ -256,6 +283,7 @@ def _parts_of(content: Any, kind: str = "text") -> list[dict[str, Any]]:
 def _read_anthropic(sent: Sent, body: dict[str, Any]) -> Sent:
     sent.system = _text_of(body.get("system"))
     sent.tools = [tool["name"] for tool in body.get("tools", ())]
+    sent.asks_to_search = any(tool.get("type", "").startswith("web_search_") for tool in body.get("tools", ()))
     sent.asks_to_think = "thinking" in body
     for message in body["messages"]:
         for part in _parts_of(message["content"]):
@@ -283,12 +311,21 @@ def _write_anthropic(answer: Answer, body: dict[str, Any], _path: str) -> tuple[
     blocks: list[dict[str, Any]] = []
     if answer.thinking:
         blocks.append({"type": "thinking", "thinking": answer.thinking, "signature": answer.signature})
+    if answer.sources:
+        pages = [
+            {"type": "web_search_result", "url": url, "title": title, "encrypted_content": "abc", "page_age": None}
+            for url, title in answer.sources
+        ]
+        search = {"type": "server_tool_use", "id": "srvtoolu_01", "name": "web_search", "input": {"query": "q"}}
+        found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_01", "content": pages}
+        blocks += [search, found]
     if answer.text:
         blocks.append({"type": "text", "text": answer.text})
     blocks += [
         {"type": "tool_use", "id": f"toolu_{number:02}", "name": name, "input": arguments}
         for number, (name, arguments) in enumerate(answer.calls)
     ]
+    written = {f"toolu_{number:02}": text for number, text in enumerate(answer.arguments_text)}
     message = {
         "id": "msg_01",
         "type": "message",
@@ -303,7 +340,7 @@ def _write_anthropic(answer: Answer, body: dict[str, Any], _path: str) -> tuple[
         return _whole({**message, "content": blocks, "stop_reason": stop, "usage": usage})
     events: list[dict[str, Any]] = [{"type": "message_start", "message": message}, {"type": "ping"}]
     for index, block in enumerate(blocks):
-        started, deltas = _anthropic_deltas(block)
+        started, deltas = _anthropic_deltas(block, written)
         events.append({"type": "content_block_start", "index": index, "content_block": started})
         events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
         events.append({"type": "content_block_stop", "index": index})
@@ -312,7 +349,7 @@ def _write_anthropic(answer: Answer, body: dict[str, Any], _path: str) -> tuple[
     return _stream(*events, {"type": "message_stop"})
 
 
-def _anthropic_deltas(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _anthropic_deltas(block: dict[str, Any], written: dict[str, str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A block as it starts, and the deltas that fill it."""
     if block["type"] == "text":
         return {**block, "text": ""}, [{"type": "text_delta", "text": block["text"]}]
@@ -321,7 +358,10 @@ def _anthropic_deltas(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[
             {"type": "thinking_delta", "thinking": block["thinking"]},
             {"type": "signature_delta", "signature": block["signature"]},
         ]
-    return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": json.dumps(block["input"])}]
+    if block["type"] == "web_search_tool_result":
+        return block, []
+    text = written.get(block["id"]) or json.dumps(block["input"])
+    return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": text}]
 
 
 # ---------------------------------------------------------------------- OpenAI
@@ -361,8 +401,8 @@ def _write_chat(answer: Answer, body: dict[str, Any], _path: str) -> tuple[str, 
         "completion_tokens_details": {"reasoning_tokens": answer.thinking_tokens, "audio_tokens": 0},
     }
     calls = [
-        {"id": f"call_{number}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
-        for number, (name, arguments) in enumerate(answer.calls)
+        {"id": f"call_{number}", "type": "function", "function": {"name": name, "arguments": text}}
+        for number, ((name, _), text) in enumerate(zip(answer.calls, answer.arguments_text, strict=True))
     ]
     finish = "length" if answer.is_cut else "tool_calls" if calls else "stop"
     head = {"id": "chatcmpl-1", "created": 1_760_000_000, "model": f"{body['model']}-2025-08-07"}
@@ -383,7 +423,8 @@ def _write_chat(answer: Answer, body: dict[str, Any], _path: str) -> tuple[str, 
 
 def _read_responses(sent: Sent, body: dict[str, Any]) -> Sent:
     sent.system = body.get("instructions") or ""
-    sent.tools = [tool["name"] for tool in body.get("tools", ())]
+    sent.tools = [tool["name"] for tool in body.get("tools", ()) if tool["type"] == "function"]
+    sent.asks_to_search = {"type": "web_search"} in body.get("tools", ())
     sent.asks_to_think = "reasoning" in body
     given = body["input"]
     for item in [{"role": "user", "content": given}] if isinstance(given, str) else given:
@@ -417,8 +458,15 @@ def _write_responses(answer: Answer, body: dict[str, Any], _path: str) -> tuple[
     if answer.thinking:
         summary = [{"type": "summary_text", "text": answer.thinking}]
         items.append({"type": "reasoning", "id": "rs_1", "summary": summary, "encrypted_content": answer.signature})
+    if answer.sources:
+        query = {"type": "search", "query": "q"}
+        items.append({"type": "web_search_call", "id": "ws_1", "status": "completed", "action": query})
     if answer.text:
-        part = {"type": "output_text", "text": answer.text, "annotations": []}
+        cited = [
+            {"type": "url_citation", "url": url, "title": title, "start_index": 0, "end_index": 1}
+            for url, title in answer.sources
+        ]
+        part = {"type": "output_text", "text": answer.text, "annotations": cited}
         items.append({"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part]})
     items += [
         {
@@ -426,10 +474,10 @@ def _write_responses(answer: Answer, body: dict[str, Any], _path: str) -> tuple[
             "id": f"fc_{number}",
             "call_id": f"call_{number}",
             "name": name,
-            "arguments": json.dumps(arguments),
+            "arguments": text,
             "status": "completed",
         }
-        for number, (name, arguments) in enumerate(answer.calls)
+        for number, ((name, _), text) in enumerate(zip(answer.calls, answer.arguments_text, strict=True))
     ]
     status = "incomplete" if answer.is_cut else "completed"
     head = {
@@ -466,8 +514,24 @@ def _responses_item(index: int, item: dict[str, Any]) -> list[dict[str, Any]]:
         inner = [
             {"type": "response.content_part.added", **place, "part": {**part, "text": ""}},
             {"type": "response.output_text.delta", **place, "delta": part["text"], "logprobs": []},
+            *(
+                {
+                    "type": "response.output_text.annotation.added",
+                    **place,
+                    "annotation_index": index,
+                    "annotation": page,
+                }
+                for index, page in enumerate(part["annotations"])
+            ),
             {"type": "response.output_text.done", **place, "text": part["text"], "logprobs": []},
             {"type": "response.content_part.done", **place, "part": part},
+        ]
+    elif item["type"] == "web_search_call":
+        begun = {**item, "status": "in_progress"}
+        inner = [
+            {"type": "response.web_search_call.in_progress", **place},
+            {"type": "response.web_search_call.searching", **place},
+            {"type": "response.web_search_call.completed", **place},
         ]
     elif item["type"] == "reasoning":
         part = item["summary"][0]
@@ -494,7 +558,8 @@ def _responses_item(index: int, item: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _read_google(sent: Sent, body: dict[str, Any]) -> Sent:
     sent.system = _text_of(body.get("systemInstruction", {}).get("parts"))
-    sent.tools = [tool["name"] for tools in body.get("tools", ()) for tool in tools["functionDeclarations"]]
+    sent.tools = [tool["name"] for tools in body.get("tools", ()) for tool in tools.get("functionDeclarations", ())]
+    sent.asks_to_search = {"googleSearch": {}} in body.get("tools", ())
     sent.asks_to_think = "thinkingConfig" in body.get("generationConfig", {})
     for content in body["contents"]:
         for part in content["parts"]:
@@ -525,19 +590,23 @@ def _write_google(answer: Answer, body: dict[str, Any], path: str) -> tuple[str,
         parts.append({"text": answer.thinking, "thought": True})
     if answer.text:
         parts.append({"text": answer.text})
-    parts += [{"functionCall": {"name": name, "args": arguments}} for name, arguments in answer.calls]
+    whole = answer.calls[:-1] if answer.raw else answer.calls  # this vendor passes on what it can read
+    parts += [{"functionCall": {"name": name, "args": arguments}} for name, arguments in whole]
     if answer.thinking:  # the signature is on the first call, else on the last text
         signed = next((part for part in parts if "functionCall" in part), parts[-1])
         signed["thoughtSignature"] = answer.signature
     model = path.partition("/models/")[2].partition(":")[0]
     head = {"modelVersion": model, "responseId": "r-1"}
-    finish = "MAX_TOKENS" if answer.is_cut else "STOP"
+    finish = "MAX_TOKENS" if answer.is_cut else "MALFORMED_FUNCTION_CALL" if answer.raw else "STOP"
     last = {**head, "usageMetadata": usage}
     if ":generateContent" in path:
         candidate = {"content": {"role": "model", "parts": parts}, "index": 0, "finishReason": finish}
         return _whole({**last, "candidates": [candidate]})
     chunks = [{**head, "candidates": [{"content": {"role": "model", "parts": [part]}, "index": 0}]} for part in parts]
-    ended = {"content": {"role": "model", "parts": [{"text": ""}]}, "index": 0, "finishReason": finish}
+    ended: dict[str, Any] = {"content": {"role": "model", "parts": [{"text": ""}]}, "index": 0, "finishReason": finish}
+    if answer.sources:
+        found = [{"web": {"uri": url, "title": title}} for url, title in answer.sources]
+        ended["groundingMetadata"] = {"webSearchQueries": ["q"], "groundingChunks": found, "groundingSupports": []}
     return _stream(*chunks, {**last, "candidates": [ended]})
 
 

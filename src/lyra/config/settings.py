@@ -54,6 +54,7 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 class AgentCommandConfig(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None
+    max_tokens: int | None
 
 
 class AuditConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,8 +74,15 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
     level: str
 
 
+class RetryConfig(msgspec.Struct, frozen=True, kw_only=True):
+    max_attempts: int
+    initial_s: float
+    max_s: float
+
+
 class SageConfig(msgspec.Struct, frozen=True, kw_only=True):
     daily_budget_usd: Money | None
+    effort: str | None
     keys: str
     notify: str
     session_budget_usd: Money | None
@@ -85,6 +93,11 @@ class SageConfig(msgspec.Struct, frozen=True, kw_only=True):
 class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True):
     readable: tuple[str, ...]
     writable: tuple[str, ...]
+
+
+class SearchConfig(msgspec.Struct, frozen=True, kw_only=True):
+    url: str | None
+    key: Secret | None
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,8 +153,10 @@ class Config:
         "project_servers",
         "project_trusted",
         "providers",
+        "retry",
         "sage",
         "sandbox",
+        "search",
         "server",
         "trust",
         "vesper",
@@ -155,8 +170,10 @@ class Config:
         self.audit = AuditConfig(**_section(values, "audit"))
         self.budget = BudgetConfig(**_section(values, "budget"))
         self.log = LogConfig(**_section(values, "log"))
+        self.retry = RetryConfig(**_section(values, "retry"))
         self.sage = SageConfig(**_section(values, "sage"))
         self.sandbox = SandboxConfig(**_section(values, "sandbox"))
+        self.search = SearchConfig(**_section(values, "search"))
         self.server = ServerConfig(**_section(values, "server"))
         self.vesper = VesperConfig(**_section(values, "vesper"))
         self.grant = grant

@@ -19,6 +19,7 @@ import msgspec
 
 from lyra.core.message import Message
 from lyra.core.tool import Tool
+from lyra.errors import ModelError
 from lyra.models.stream import Completion, StreamEvent, complete
 
 if TYPE_CHECKING:
@@ -47,14 +48,17 @@ class Request(msgspec.Struct, frozen=True):
     thinking_tokens: int | None = None  # how many tokens a thinking model may think before it answers
     cache: bool = True  # mark what stays the same from turn to turn for the provider's prompt cache
     idempotency_key: str = ""
+    web_search: bool = False  # the vendor's own search of the web, for a provider that has one (`searches_web`)
 
 
 class LLMProvider(ABC):
     """`name` is the first half of `provider/model` (for one without, rights and traces have the name of its class);
-    `images` is whether messages may hold images."""
+    `images` is whether messages may hold images, `searches_web` whether a request may ask for the vendor's own search
+    of the web: the answer then ends with the addresses of its sources."""
 
     name: str = ""
     images: bool = False
+    searches_web: bool = False
 
     @abstractmethod
     def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
@@ -67,7 +71,12 @@ class LLMProvider(ABC):
 
     async def complete(self, request: Request) -> Completion:
         """Return the whole answer."""
-        return await complete(self.stream(request))
+        try:
+            return await complete(self.stream(request))
+        except ModelError as error:  # also of an answer that has come and cannot be used
+            error.fields.setdefault("provider", self.name)
+            error.fields.setdefault("model", request.model)
+            raise
 
     def load(self) -> None:  # noqa: B027 (those without a connection have nothing to load)
         """Import what the first request needs. May be called any number of times."""

@@ -11,11 +11,12 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from lyra.agents.agent import Agent
+from lyra.agents.declaration.agent import CONTINUATIONS
 from lyra.agents.declaration.memory import Memory
 from lyra.agents.headless.options import HeadlessOptions, default_prompt
 from lyra.agents.helpers.task import task_tool
@@ -24,6 +25,8 @@ from lyra.config import KEYS, Config
 from lyra.config.asks import folder_asks
 from lyra.config.trust import FolderTrust, trust_for
 from lyra.core.checking.check import check_integer, did_you_mean
+from lyra.core.policies.retry import Backoff, PatientRetry
+from lyra.core.providers import EFFORT_TOKENS, can_think, default_model
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from lyra.sandbox import Sandbox
 
 
+_JITTER: Final = 0.2  # of the waits, so that not all programs ask again at once
 OFFERED_MAX: Final = 20  # tools of one source; where there are more, the model has to search for them
 _FETCH: Final = "WebFetch"
 _WILDCARDS: Final = frozenset("*?")
@@ -77,7 +81,7 @@ def setup_of(
 ) -> HeadlessSetup:
     """Return the setup that the options ask for; ConfigError where one cannot be used. The agent cannot write to
     `logs`. Its commands run in `sandbox`; one is made where none is given. They may read the developer's tools, and
-    what the configuration names."""
+    what the configuration names; it says how the web is searched, too."""
     from lyra.sandbox.developer_tools import find_developer_tools
     from lyra.tools.yaml.places import sources_here
 
@@ -86,6 +90,7 @@ def setup_of(
     permissions = _permissions(options, folder, also, logs)
     workspace = Workspace(folder, also=also, hidden=permissions.is_hidden)
     own = [*options.more_tools(workspace)] if options.more_tools is not None else [task_tool()]
+    own += _search_tools(options, config)
     added = (*own, *options.tools, *sources_here(workspace, trusted=options.trust))
     more = (tool if isinstance(tool, Tool) else _SearchableSource(tool) for tool in added)
     readable = [] if config is None else _list_open(config.sandbox.readable)
@@ -111,6 +116,21 @@ def _list_open(folders: Iterable[str]) -> list[str]:
     """Return the folders that exist, but those that hold keys or are Lyra's own."""
     real = [os.path.realpath(folder) for folder in folders if os.path.exists(folder)]
     return [path for path in real if not may_hold_secrets(path) and not is_own(path, hidden=True)]
+
+
+def _search_tools(options: HeadlessOptions, config: Config | None) -> list[Tool]:
+    """Return the tool that searches the web, where the vendor of the model can or the user names an engine."""
+    if config is None:
+        return []
+    name = options.model or config.agent.model or default_model(os.environ)[0]
+    if name.partition("/")[0] not in _SEARCHING and config.search.url is None:
+        return []
+    from lyra.agents.turn.web_search import web_search_tool
+
+    return [web_search_tool(config)]
+
+
+_SEARCHING: Final = ("anthropic", "openai", "azure", "gemini", "vertex")  # vendors that search on their side
 
 
 class _SearchableSource:
@@ -304,17 +324,17 @@ def _check_log(path: str, folder: str) -> None:
 # ---------------------------------------------------------------- run agent
 # The agent of a run: the model, the prompt and the bounds that the options and the configuration ask for.
 
-ANSWER_TOKENS_MAX: Final = 8_192  # of one answer: a file written whole should fit, and most models allow it
-
 
 def model_of(options: HeadlessOptions, config: Config, *, how: str = "say --model PROVIDER/MODEL") -> str:
-    """Return the model that the options name, else the configuration; ConfigError where none is named or it is not
-    known. `how` tells the first way to name one, which is that of the command."""
-    model = options.model or config.agent.model
+    """Return the model that the options name, else the configuration, else the default of a vendor whose key is in the
+    environment; ConfigError where there is none. `how` tells the first way to name one, which is that of the
+    command."""
+    model = options.model or config.agent.model or default_model(os.environ)[0]
     if not model:
         raise ConfigError(
             "no model is named",
-            hint=f'{how}, set LYRA_AGENT_MODEL, or write model = "…" under [agent] in lyra.toml',
+            hint=f'{how}, set LYRA_AGENT_MODEL, or write model = "…" under [agent] in lyra.toml; with a key such as '
+            "ANTHROPIC_API_KEY in the environment a default of its vendor is taken",
             key="model",
         )
     check_model_name(model, collect_keys(config))
@@ -327,7 +347,7 @@ def agent_of(name: str, options: HeadlessOptions, config: Config, setup: Headles
     system = options.system
     if system is None:
         system = default_prompt(setup.folder, setup.also, attended=options.attended)
-    return Agent(
+    agent: Agent[Any] = Agent(
         name,
         model=model,
         system=system,
@@ -336,6 +356,25 @@ def agent_of(name: str, options: HeadlessOptions, config: Config, setup: Headles
         memory=setup.memory,
         hooks=options.hooks,
         max_iterations=check_integer(options.max_turns, "max_turns", least=1, most=10**6),
-        max_tokens=ANSWER_TOKENS_MAX,
         output=options.output,
+        **answering_settings(options, config),
     )
+    agent.continuations = CONTINUATIONS
+    return agent
+
+
+def answering_settings(options: HeadlessOptions, config: Config) -> dict[str, Any]:
+    """Return the settings of an agent about its answers: how long they may be, the patience with its provider, and how
+    much it thinks."""
+    retry = config.retry
+    backoff = Backoff(initial_s=retry.initial_s, max_s=retry.max_s, jitter=_JITTER)
+    return {
+        "max_tokens": options.max_tokens or config.agent.max_tokens,
+        "retry": PatientRetry(max_attempts=retry.max_attempts, backoff=backoff),
+        "thinking_tokens": thinking_tokens(options.effort, model_of(options, config)),
+    }
+
+
+def thinking_tokens(effort: str, model: str) -> int | None:
+    """Return how many tokens a model may think for an effort; None where none is wanted, or it cannot think."""
+    return (EFFORT_TOKENS[effort] or None) if effort and can_think(model) is not False else None

@@ -13,9 +13,10 @@ from typing import Any, Final
 import msgspec
 
 from lyra.core.message import Message
+from lyra.core.providers import answer_tokens_max
 from lyra.core.tool import ToolResult
 from lyra.errors import ConfigError
-from lyra.models.conversation_parts import turns
+from lyra.models.conversation_parts import WebSources, turns
 from lyra.models.provider import Request
 from lyra.models.schemas import describe_unsupported
 from lyra.models.stream import REDACTED, Finished, Started, StreamEvent, TextDelta, ThinkingDelta, TokenUsage, UsageSeen
@@ -25,9 +26,10 @@ from lyra.models.wire.remote import RemoteProvider, decode_event, fit_id, result
 from lyra.models.wire.sse import ServerEvent, ServerEventReader
 
 # ---------------------------------------------------------------- what goes out
-MAX_TOKENS: Final = 8192  # the API requires a number; every current model can write this much
+MAX_TOKENS: Final = 8192  # the API requires a number; this is for models whose own limit is not known
 THINKING_LEAST: Final = 1024
 EFFORTS: Final = ((4_096, "low"), (16_384, "medium"))  # fewer thinking tokens than this
+_SEARCHES_MAX: Final = 5  # in one answer
 _ID_MAX: Final = 64
 _CACHED: Final = {"type": "ephemeral"}
 
@@ -65,6 +67,9 @@ def _put_system(body: dict[str, Any], request: Request) -> None:
 
 
 def _put_tools(body: dict[str, Any], request: Request) -> None:
+    if request.web_search:
+        body["tools"] = [{"type": "web_search_20250305", "name": "web_search", "max_uses": _SEARCHES_MAX}]
+        return
     if not request.tools:
         _put_remembered(body, request)
         return
@@ -97,7 +102,7 @@ def _put_thinking(body: dict[str, Any], request: Request) -> None:
     """Thoughts count towards max_tokens, and no model that thinks takes a temperature. Models before 4.6 get a number
     of thinking tokens, which must leave room for the answer; later ones decide themselves and get an effort."""
     thinking = request.thinking_tokens
-    body["max_tokens"] = request.max_tokens or MAX_TOKENS + max(thinking or 0, 0)
+    body["max_tokens"] = request.max_tokens or answer_tokens_max(request.model) or MAX_TOKENS + max(thinking or 0, 0)
     if thinking is None:
         return
     forced = body.get("tool_choice", {}).get("type") in ("any", "tool")  # the API does not accept both
@@ -106,7 +111,7 @@ def _put_thinking(body: dict[str, Any], request: Request) -> None:
             (word for most, word in EFFORTS if thinking < most), "high"
         )
         if thinking > 0 and not forced:
-            body["thinking"] = {"type": "adaptive"}
+            body["thinking"] = {"type": "adaptive", "display": "summarized"}  # else later models say nothing of it
             body.pop("temperature", None)
         return
     tokens = min(thinking, body["max_tokens"] - 1)
@@ -200,6 +205,8 @@ _STOPS: Final[dict[str, str]] = {
 
 
 class Anthropic(RemoteProvider):
+    searches_web = True
+
     def url(self, request: Request) -> str:
         return f"{self.settings.base_url}/v1/messages"
 
@@ -243,6 +250,7 @@ class _Block(msgspec.Struct):
     signature: str | None = None
     data: str = ""
     input: Any = None
+    content: Any = None
 
 
 class _StopDetails(msgspec.Struct):
@@ -285,6 +293,7 @@ class AnthropicReader(ServerEventReader):
     __slots__ = (
         "_blocks",
         "_signatures",
+        "_sources",
         "_spoken",
         "_started",
         "_stop",
@@ -299,6 +308,7 @@ class AnthropicReader(ServerEventReader):
         self._blocks: dict[int, str] = {}  # index of each open block → its type
         self._whole: dict[int, Any] = {}  # arguments that came with the start of a call, used if no pieces follow
         self._signatures: dict[int, str] = {}
+        self._sources = WebSources()
         self._usage = TokenUsage(cached_apart=True)
         self._started = False
         self._spoken = False  # a block of text has begun
@@ -306,7 +316,7 @@ class AnthropicReader(ServerEventReader):
 
     def _end(self, events: list[StreamEvent]) -> None:
         if not self.done:
-            raise self._tools.broken or stream_truncated("the stream ended before message_stop")
+            raise stream_truncated("the stream ended before message_stop")
 
     def _read(self, sent: list[ServerEvent], events: list[StreamEvent]) -> None:
         for server_event in sent:
@@ -362,6 +372,11 @@ class AnthropicReader(ServerEventReader):
         if block.type == "thinking":
             self._signatures[event.index] = block.signature or ""
             return [ThinkingDelta(block.thinking)] if block.thinking else []
+        if block.type == "web_search_tool_result" and isinstance(block.content, list):
+            for page in block.content:
+                if isinstance(page, dict):
+                    self._sources.add(page.get("url"), page.get("title"))
+            return []
         if block.type == "redacted_thinking":
             return [ThinkingDelta("", REDACTED + block.data)]
         return []
@@ -393,7 +408,7 @@ class AnthropicReader(ServerEventReader):
         events: list[StreamEvent] = []
         if index in self._whole:
             events = self._tools.more(index, msgspec.json.encode(self._whole.pop(index)).decode())
-        return [*events, *self._tools.end_or_keep(index)]
+        return [*events, *self._tools.end(index)]
 
     def _message_delta(self, event: _Event) -> list[StreamEvent]:
         if event.delta is not None and event.delta.stop_reason:
@@ -401,19 +416,17 @@ class AnthropicReader(ServerEventReader):
             if stop is None:
                 raise unknown_stop(event.delta.stop_reason)
             self._stop = stop
-        self._tools.raise_broken(self._stop)
         details = event.delta.stop_details if event.delta is not None else None
         if details is not None and details.explanation and not self._spoken:
             return [TextDelta(details.explanation)]  # as OpenAI does: the reason of a refusal is text
         return []
 
     def _on_stop(self, _event: _Event) -> list[StreamEvent]:
-        self._tools.raise_broken()
-        self._tools.raise_open()
+        self._tools.raise_open(self._stop)
         if not self._stop:
             raise stream_truncated("the answer ended without a stop reason")
         self.done = True
-        return [Finished(self._stop)]
+        return [*self._sources.events(), *self._tools.end_all(self._stop), Finished(self._stop)]
 
     def _on_error(self, event: _Event) -> list[StreamEvent]:
         error = event.error or _Error()
