@@ -488,7 +488,9 @@ GONE: Final = {  # settings of earlier versions: a file that still has one is re
     "sage.recall": "Sage keeps no memory of its own any more; rules and facts stand in AGENTS.md (/memory add TEXT)",
 }
 KEYS: Final[dict[str, SettingKey]] = {key.name: key for key in _TABLE}
-SECTIONS: Final[tuple[str, ...]] = tuple(dict.fromkeys(key.section for key in _TABLE))
+SECTIONS: Final[dict[str, dict[str, str]]] = {}  # the full names of a section's settings, by field
+for _key in _TABLE:
+    SECTIONS.setdefault(_key.section, {})[_key.field] = _key.name
 # Sections of the same files that are read elsewhere: by `tools.permissions`, and by `config.hook_settings`.
 HOOKS: Final = "hooks"
 ELSEWHERE: Final = ("permissions", HOOKS)
@@ -521,5 +523,5 @@ def hint_for(name: str) -> str:
     if near or elsewhere:
         return f"did you mean {near or elsewhere[0]}?"
     if section in SECTIONS:
-        return f"known here: {', '.join(key.field for key in _TABLE if key.section == section)}"
+        return f"known here: {', '.join(SECTIONS[section])}"
     return f"known sections: {', '.join(sections)}"

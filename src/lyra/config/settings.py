@@ -323,7 +323,7 @@ def nested(rows: Iterable[tuple[SettingRow, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _section(values: Mapping[str, Any], section: str) -> dict[str, Any]:
-    return {key.field: values[key.name] for key in KEYS.values() if key.section == section}
+    return {field: values[name] for field, name in SECTIONS[section].items()}
 
 
 def _layers(grant: Grant) -> list[Any]:

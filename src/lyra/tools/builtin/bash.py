@@ -127,6 +127,7 @@ _GIT_SETTINGS: Final = {
     "safe.bareRepository": "explicit",
     "core.fsmonitor": "false",
     "protocol.file.allow": "never",
+    "diff.ignoreSubmodules": "dirty",  # git would run in each of them, by their settings
 }
 _GIT: Final = {
     "GIT_CONFIG_COUNT": str(len(_GIT_SETTINGS)),

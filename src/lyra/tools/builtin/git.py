@@ -123,6 +123,7 @@ class _Git:
             hooks=hooks,
             timeout_s=_NETWORK_S_MAX if call.network else GIT_S_MAX,
             start=self._workspace.root,
+            inner=await repository.list_submodules(),
         )
         put_back: list[str] = []
         if call.checks_out and not obeyed:
