@@ -282,12 +282,12 @@ def describe_few_texts(program: ir.NodeProgram) -> str:
         return ""
     uses = [part.name for part in parts if isinstance(part, ir.NodeVariable)]
     sentences = []
-    for name, values in texts.items():
+    for name, known_texts in texts.items():
         is_only_looked_up = uses.count(name) == [known for known, _ in lookups].count(name)
         others = "all other texts take one way through it; " if is_only_looked_up else ""
-        shown = ", ".join(values[:_TEXTS_SHOWN]) + ", …" * (len(values) > _TEXTS_SHOWN)
+        shown = ", ".join(known_texts[:_TEXTS_SHOWN]) + ", …" * (len(known_texts) > _TEXTS_SHOWN)
         remedy = f"with the constraint `one_of: [{shown}]` it is tried on all of them"
-        sentences.append(f"the node looks `{name}` up among {len(values)} texts; {others}{remedy}")
+        sentences.append(f"the node looks `{name}` up among {len(known_texts)} texts; {others}{remedy}")
     return "; ".join(sentences)
 
 
