@@ -31,8 +31,8 @@ from lyra.core.ids import Entropy
 from lyra.core.own_files import FULL_ERRNOS, add_own_path, make_folder
 from lyra.core.secrets.redact import redact_command, redact_data, without_passwords
 from lyra.errors import ConfigError, LyraError, StoreError, StoreFull
-from lyra.observe.attach import Attached, Observed, secrets_of
 from lyra.observe.chain import CLOSED, FIRST, GAP, LINE_BYTES_MAX, OPENED, line_of, read_line
+from lyra.observe.writers import Attached, Observed, secrets_of
 
 LEVELS: Final[dict[str, str]] = {
     "none": "nothing is written",
