@@ -59,12 +59,11 @@ if not TYPE_CHECKING:  # type checkers read the imports above
         {
             "audit": "AuditLog attach_audit",
             "logs": "EventLog attach_log configure_logs",
-            "writers": "JsonLines SqliteRecords",
+            "writers": "JsonLines SqliteRecords observe",
             "metrics": "PrometheusMetrics attach_metrics",
             "otel": "RequestSpan attach_from_environment attach_otel grpc_span request_span",
             "spans": "Span SpanNode Spans span_of span_tree",
             "exports": "export_as_configured",
-            "attach": "observe",
             "chain": "verify",
         },
     )
