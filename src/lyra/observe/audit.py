@@ -132,7 +132,7 @@ class AuditLog:
             if self._missed:
                 self.write(event.time, "", GAP, {"missed": self._missed})
                 self._missed = 0
-            self.write(event.time, event.pid, event.kind, self._clean(fields))
+            self.write(event.time, event.pid, event.kind, clean_fields(fields, self.level, tuple(self._secrets())))
         except StoreError as error:
             self._missed += 1
             if self._failed is None:
@@ -155,9 +155,6 @@ class AuditLog:
             refusal = StoreFull if error.errno in FULL_ERRNOS else StoreError
             raise refusal(f"the audit log {self.path} cannot be written: {error.strerror}", hint=_LOST) from None
         self._seq, self._prev, self._at = self._seq + 1, line_hash, time_s
-
-    def _clean(self, fields: dict[str, Any]) -> dict[str, Any]:
-        return clean_fields(fields, self.level, tuple(self._secrets()))
 
     async def close(self) -> None:
         """Write the last record and close the file. Without room for that record, the run has no end in the log."""
