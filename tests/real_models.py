@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -50,6 +51,17 @@ class Answer(NamedTuple):
     written_tokens: int = 0  # to the cache; of the three Anthropic alone charges for it
     output_tokens: int = 200
     thinking_tokens: int = 50
+    raw: str = ""  # JSON of the last call's arguments in place of them: cut, or broken
+    status: int = 200  # another one is an error of the vendor's, with `text` as its message
+    retry_after: str = ""
+    delay_s: float = 0.0  # before the answer begins
+    breaks_off: bool = False  # before its last events
+
+    @property
+    def arguments_text(self) -> tuple[str, ...]:
+        """The arguments of the calls as JSON text."""
+        texts = [json.dumps(arguments) for _, arguments in self.calls]
+        return (*texts[:-1], self.raw) if self.raw else tuple(texts)
 
     @property
     def signature(self) -> str:
@@ -176,6 +188,7 @@ class FakeVendor:
         self._answers: list[Answer] = [Answer("Hello.")]
         self.answered: list[Answer] = []
         self.requests: list[Sent] = []
+        self.status, self.headers = 200, dict[str, str]()  # of the answer that is being written
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -200,8 +213,18 @@ class FakeVendor:
         model = body.get("model") or path.partition("/models/")[2].partition(":")[0]
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         self.requests.append(read(Sent(str(model), body), body))
+        time.sleep(answer.delay_s)
+        if answer.status != 200:
+            error = {"type": "overloaded_error", "message": answer.text, "status": "UNAVAILABLE"}
+            self.status, self.headers = answer.status, {"retry-after": answer.retry_after} if answer.retry_after else {}
+            return _whole({"type": "error", "error": error})
+        self.status, self.headers = 200, {}
         self.answered.append(answer)
-        return write(answer, body, path)
+        kind, data = write(answer, body, path)
+        if answer.breaks_off:  # the text has come, and nothing that ends the answer
+            data = data[: data.index(json.dumps(answer.text).encode()) + len(answer.text) + 2]
+            data = data[: data.rfind(b"\n\n") + 2] + data[data.rfind(b"\n\n") + 2 :].partition(b"\n\n")[0]
+        return kind, data
 
 
 def _handler(vendor: FakeVendor) -> type[BaseHTTPRequestHandler]:
@@ -212,8 +235,10 @@ def _handler(vendor: FakeVendor) -> type[BaseHTTPRequestHandler]:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             answer = vendor.answer(self.path, body)
             kind, data = answer if answer is not None else ("text/plain", b"no such path\n")
-            self.send_response(200 if answer is not None else 404)
+            self.send_response(vendor.status if answer is not None else 404)
             self.send_header("content-type", kind)
+            for name, value in vendor.headers.items():
+                self.send_header(name, value)
             self.send_header("content-length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
@@ -289,6 +314,7 @@ def _write_anthropic(answer: Answer, body: dict[str, Any], _path: str) -> tuple[
         {"type": "tool_use", "id": f"toolu_{number:02}", "name": name, "input": arguments}
         for number, (name, arguments) in enumerate(answer.calls)
     ]
+    written = {f"toolu_{number:02}": text for number, text in enumerate(answer.arguments_text)}
     message = {
         "id": "msg_01",
         "type": "message",
@@ -303,7 +329,7 @@ def _write_anthropic(answer: Answer, body: dict[str, Any], _path: str) -> tuple[
         return _whole({**message, "content": blocks, "stop_reason": stop, "usage": usage})
     events: list[dict[str, Any]] = [{"type": "message_start", "message": message}, {"type": "ping"}]
     for index, block in enumerate(blocks):
-        started, deltas = _anthropic_deltas(block)
+        started, deltas = _anthropic_deltas(block, written)
         events.append({"type": "content_block_start", "index": index, "content_block": started})
         events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
         events.append({"type": "content_block_stop", "index": index})
@@ -312,7 +338,7 @@ def _write_anthropic(answer: Answer, body: dict[str, Any], _path: str) -> tuple[
     return _stream(*events, {"type": "message_stop"})
 
 
-def _anthropic_deltas(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _anthropic_deltas(block: dict[str, Any], written: dict[str, str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A block as it starts, and the deltas that fill it."""
     if block["type"] == "text":
         return {**block, "text": ""}, [{"type": "text_delta", "text": block["text"]}]
@@ -321,7 +347,7 @@ def _anthropic_deltas(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[
             {"type": "thinking_delta", "thinking": block["thinking"]},
             {"type": "signature_delta", "signature": block["signature"]},
         ]
-    return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": json.dumps(block["input"])}]
+    return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": written[block["id"]]}]
 
 
 # ---------------------------------------------------------------------- OpenAI
@@ -361,8 +387,8 @@ def _write_chat(answer: Answer, body: dict[str, Any], _path: str) -> tuple[str, 
         "completion_tokens_details": {"reasoning_tokens": answer.thinking_tokens, "audio_tokens": 0},
     }
     calls = [
-        {"id": f"call_{number}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
-        for number, (name, arguments) in enumerate(answer.calls)
+        {"id": f"call_{number}", "type": "function", "function": {"name": name, "arguments": text}}
+        for number, ((name, _), text) in enumerate(zip(answer.calls, answer.arguments_text, strict=True))
     ]
     finish = "length" if answer.is_cut else "tool_calls" if calls else "stop"
     head = {"id": "chatcmpl-1", "created": 1_760_000_000, "model": f"{body['model']}-2025-08-07"}
@@ -426,10 +452,10 @@ def _write_responses(answer: Answer, body: dict[str, Any], _path: str) -> tuple[
             "id": f"fc_{number}",
             "call_id": f"call_{number}",
             "name": name,
-            "arguments": json.dumps(arguments),
+            "arguments": text,
             "status": "completed",
         }
-        for number, (name, arguments) in enumerate(answer.calls)
+        for number, ((name, _), text) in enumerate(zip(answer.calls, answer.arguments_text, strict=True))
     ]
     status = "incomplete" if answer.is_cut else "completed"
     head = {
@@ -525,13 +551,14 @@ def _write_google(answer: Answer, body: dict[str, Any], path: str) -> tuple[str,
         parts.append({"text": answer.thinking, "thought": True})
     if answer.text:
         parts.append({"text": answer.text})
-    parts += [{"functionCall": {"name": name, "args": arguments}} for name, arguments in answer.calls]
+    whole = answer.calls[:-1] if answer.raw else answer.calls  # this vendor passes on what it can read
+    parts += [{"functionCall": {"name": name, "args": arguments}} for name, arguments in whole]
     if answer.thinking:  # the signature is on the first call, else on the last text
         signed = next((part for part in parts if "functionCall" in part), parts[-1])
         signed["thoughtSignature"] = answer.signature
     model = path.partition("/models/")[2].partition(":")[0]
     head = {"modelVersion": model, "responseId": "r-1"}
-    finish = "MAX_TOKENS" if answer.is_cut else "STOP"
+    finish = "MAX_TOKENS" if answer.is_cut else "MALFORMED_FUNCTION_CALL" if answer.raw else "STOP"
     last = {**head, "usageMetadata": usage}
     if ":generateContent" in path:
         candidate = {"content": {"role": "model", "parts": parts}, "index": 0, "finishReason": finish}

@@ -19,7 +19,9 @@ from lyra.config import (
     Config,
     KernelConfig,
     LogConfig,
+    RetryConfig,
     SageConfig,
+    SandboxConfig,
     ServerConfig,
     SettingOrigin,
     VesperConfig,
@@ -70,7 +72,9 @@ def test_the_table_and_the_typed_sections_agree():
     fields |= {f"audit.{name}" for name in AuditConfig.__struct_fields__}
     fields |= {f"budget.{name}" for name in BudgetConfig.__struct_fields__}
     fields |= {f"log.{name}" for name in LogConfig.__struct_fields__}
+    fields |= {f"retry.{name}" for name in RetryConfig.__struct_fields__}
     fields |= {f"sage.{name}" for name in SageConfig.__struct_fields__}
+    fields |= {f"sandbox.{name}" for name in SandboxConfig.__struct_fields__}
     fields |= {f"server.{name}" for name in ServerConfig.__struct_fields__}
     fields |= {f"vesper.{name}" for name in VesperConfig.__struct_fields__}
     assert fields | {"grant.allow", "grant.deny"} == set(KEYS)
@@ -99,14 +103,21 @@ EFFECTS: dict[str, tuple[str, str, Callable[[Config], Any], Any]] = {
     "budget.usd": ('"$1.25"', "1.25", lambda c: c.budget.usd, Money(1_250_000)),
     "budget.seconds": ("90", "90", lambda c: c.budget.seconds, 90.0),
     "budget.on_exceed": ('"warn"', "warn", lambda c: c.budget.on_exceed, "warn"),
+    "sandbox.readable": ('["/data"]', "/data", lambda c: c.sandbox.readable, ("/data",)),
+    "sandbox.writable": ('["/a", "/b"]', "/a,/b", lambda c: c.sandbox.writable, ("/a", "/b")),
     "grant.allow": ('["fs.read"]', "fs.read", lambda c: c.grant.allows("net.http:a.b"), False),
     "grant.deny": ('["net.http"]', "net.http", lambda c: c.grant.allows("net.http:a.b"), False),
     "agent.model": ('"sim/echo"', "sim/echo", lambda c: c.agent.model, "sim/echo"),
+    "agent.max_tokens": ("900", "900", lambda c: c.agent.max_tokens, 900),
     "audit.file": ('"/var/log/x"', "/var/log/x", lambda c: c.audit.file, "/var/log/x"),
     "audit.level": ('"detailed"', "detailed", lambda c: c.audit.level, "detailed"),
     "log.file": ('"/var/log/l"', "/var/log/l", lambda c: c.log.file, "/var/log/l"),
     "log.format": ('"json"', "json", lambda c: c.log.format, "json"),
     "log.level": ('"debug"', "debug", lambda c: c.log.level, "debug"),
+    "retry.max_attempts": ("5", "5", lambda c: c.retry.max_attempts, 5),
+    "retry.initial_s": ("2", "2", lambda c: c.retry.initial_s, 2.0),
+    "retry.max_s": ("9", "9", lambda c: c.retry.max_s, 9.0),
+    "sage.effort": ('"high"', "high", lambda c: c.sage.effort, "high"),
     "sage.daily_budget_usd": ('"$2.50"', "2.50", lambda c: c.sage.daily_budget_usd, Money(2_500_000)),
     "sage.keys": ('"vi"', "vi", lambda c: c.sage.keys, "vi"),
     "sage.notify": ('"bell"', "bell", lambda c: c.sage.notify, "bell"),
@@ -166,13 +177,16 @@ def test_the_defaults_are_the_table(place):
             "retention_s": 604_800.0,
             "recovery_attempts": 10,
         },
+        "sandbox": {"readable": [], "writable": []},
         "budget": {"usd": None, "seconds": None, "on_exceed": "block"},
         "grant": {"allow": ["*"], "deny": []},
-        "agent": {"model": None},
+        "agent": {"model": None, "max_tokens": None},
         "audit": {"file": None, "level": "basic"},
         "log": {"file": None, "format": "text", "level": "warn"},
+        "retry": {"max_attempts": 10, "initial_s": 1.0, "max_s": 60.0},
         "sage": {
             "daily_budget_usd": None,
+            "effort": None,
             "keys": "emacs",
             "notify": "off",
             "session_budget_usd": None,

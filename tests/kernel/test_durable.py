@@ -836,3 +836,19 @@ def test_an_end_on_purpose_is_no_failure_after_a_restart_either(path):
             assert [kernel.processes[pid].has_failed for pid in ("killed", "left")] == [False, True]
 
     run(main())
+
+
+def test_an_effect_passes_each_point_of_the_door_in_order(path):
+    visited = []
+
+    async def program(ctx):
+        return await ctx.do(act, 1)
+
+    async def main():
+        async with Kernel(path) as kernel:
+            with intercept(visited.append):
+                await kernel.spawn(program, pid="main").wait()
+
+    run(main())
+    points = [name for name in visited if name.startswith("door.")]
+    assert points == ["door.admitted", "door.started", "door.performed", "door.finished"]

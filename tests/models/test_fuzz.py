@@ -11,7 +11,7 @@ from lyra.models.stream import Finished, Started
 from tests.cases import cases
 from tests.models.server import Reply, sse
 from tests.models.wire.test_remote import failure
-from tests.models.wires import WIRES, read
+from tests.models.wires import WIRES, fold, read
 
 READERS = ("anthropic", "openai-chat", "openai-responses")
 JSON = st.recursive(
@@ -93,5 +93,5 @@ def test_arguments_nested_without_end_are_broken(name: str) -> None:
     data = WIRES[name].broken_call.replace(b'{\\"city\\": ', b'{\\"a\\":' * 100_000)
     assert len(data) > 100_000
     with pytest.raises(ModelError) as caught:
-        read(WIRES[name].reader(), data)
+        fold(read(WIRES[name].reader(), data))
     assert caught.value.tool == "get_weather"

@@ -18,13 +18,15 @@ PRICE = {"input_usd_per_mtok": 10, "output_usd_per_mtok": 10}  # a thousand toke
 
 
 class Project:
-    """`open(*replies)` is a session whose model gives these replies; without any it repeats what it is told."""
+    """`open(*replies)` is a session whose model gives these replies; without any it repeats what it is told. Where a
+    model fails it is asked three times, without a pause: `patience` has the settings."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder / "work"
         self.data = folder / "sessions"
         self.home = folder / "home"
         self.scripts = 0
+        self.patience: tuple[str, ...] = ("retry.max_attempts=3", "retry.initial_s=0.001")
         for path in (self.folder, self.home):
             path.mkdir()
         monkeypatch.setenv("HOME", str(self.home))
@@ -54,7 +56,7 @@ class Project:
     ) -> LiveSession:
         name = model or (self.script(*replies) if replies else "sim/echo")
         chosen = HeadlessOptions(model=name, folder=str(self.folder), **(options or {}))
-        config = Config.load(self.folder, flags=flags)
+        config = Config.load(self.folder, flags=(*self.patience, *flags))
         return LiveSession(chosen, config, start=SessionStart(root=str(self.data), **start))
 
 

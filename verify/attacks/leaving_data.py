@@ -104,7 +104,7 @@ STARS: Final = (
         Stars(rule, Call("Read", {"file_path": _ENV_FILE}))
         for rule in ("Read(*)", "Read(**)", "Read(* *)", "Re*", "R*")
     ),
-    *(Stars(rule, Call("Bash", {"command": f"echo {WORD}"})) for rule in ("Bash(*)", "Bash(**)", "Ba*", "bash(* )")),
+    *(Stars(rule, Call("Bash", {"command": f"expr {WORD}"})) for rule in ("Bash(*)", "Bash(**)", "Ba*", "bash(* )")),
     *(Stars(rule, Call(_ISSUE, {"text": WORD})) for rule in ("mcp__tracker__*", "mcp__*", "m*", "mcp__tracker__file*")),
     *(Stars(rule, Call(_ISSUE, {"text": WORD})) for rule in (f"{_ISSUE}(*)", f"{_ISSUE}(**)", f"{_ISSUE}*")),
 )

@@ -69,6 +69,9 @@ class _Paper:
     def show(self, lines: Sequence[Line]) -> None:
         self.written += [encode_line(line, colour=True, unicode=True) for line in lines]
 
+    def alert(self, text: str) -> None:
+        """Ring nothing."""
+
     def mark_changed(self) -> None:
         """There is no live block."""
 

@@ -22,7 +22,7 @@ from lyra.sage.extensions.skills.skills import Skills
 
 __all__ = ["manifest", "markdown"]
 
-_PLACES: Final = (ExtensionPlace("user", "/x"), ExtensionPlace("plugin", "/x", plugin="p", tools=("Read",)))
+_PLACES: Final = (ExtensionPlace("user", "/x"), ExtensionPlace("plugin", "/x", plugin="p"))
 _HEAD: Final = (
     *("description: d\n", "name: x\n", "tools: Read\n", "allowed_tools: [Read, 'Bash(git *)']\n", "budget: $1\n"),
     *("triggers: {keywords: [a], patterns: ['(a+)+$'], extensions: [.py]}\n", "max_turns: 3\n", "priority: 1\n"),

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from lyra.core.budgets.budget import DIMENSIONS, Budget
+from lyra.core.budgets.budget import DIMENSIONS, Budget, lanes
 from lyra.core.ids import ProcessRandom
 from lyra.core.policies.policy import RestartWindow, Supervision
 from lyra.kernel import Kernel
@@ -262,19 +262,16 @@ def inspect(kernel: Kernel, *, overrun_usd: int = 0) -> Iterator[Violation]:
 
 
 def _budget(pid: str, budget: Budget, overrun_usd: int) -> Iterator[Violation]:
+    limits, used, taken = lanes(budget._limits), lanes(budget._used), lanes(budget._taken)
     if budget.on_exceed == "block":
         for index, dimension in enumerate(DIMENSIONS):
             slack = overrun_usd if dimension == "usd" else 0
-            if budget._taken[index] > budget._limits[index] + slack or budget._used[index] < 0:
-                yield Violation(
-                    "spent_within_limit",
-                    f"{pid}: {budget._taken[index]} {dimension} taken of {budget._limits[index]}",
-                )
-            if budget._taken[index] < budget._used[index]:
+            if taken[index] > limits[index] + slack or used[index] < 0:
+                yield Violation("spent_within_limit", f"{pid}: {taken[index]} {dimension} taken of {limits[index]}")
+            if taken[index] < used[index]:
                 yield Violation("slots", f"{pid}: {dimension} reserved is negative")
     if budget.parent is not None:
-        for index, dimension in enumerate(DIMENSIONS):
-            own, above = budget._limits[index], budget.parent._limits[index]
+        for dimension, own, above in zip(DIMENSIONS, limits, lanes(budget.parent._limits), strict=True):
             if own > above and own < 1 << 79:
                 yield Violation("child_budget", f"{pid}: limit {own} {dimension} inside {above}")
 
@@ -311,8 +308,8 @@ def inspect_rest(kernel: Kernel, ledger: Ledger) -> Iterator[Violation]:
             yield Violation("ends", f"{pid} is still {process.state}")
         if process.senders:
             yield Violation("slots", f"{len(process.senders)} senders wait for {pid}, which has ended")
-        for index, dimension in enumerate(DIMENSIONS):
-            reserved = process.budget._taken[index] - process.budget._used[index]
+        for dimension in DIMENSIONS:
+            reserved = process.budget.reserved(dimension)
             if reserved:
                 yield Violation("slots", f"{pid}: {reserved} {dimension} are still reserved")
     for name, gate in kernel.declared.gates.items():

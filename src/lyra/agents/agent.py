@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         fallback: str | LLMProvider | Iterable[str | LLMProvider] | None
         temperature: float | None
         top_p: float | None
-        max_tokens: int
+        max_tokens: int | None
         min_tokens: int
         fit_budget: bool
         thinking_tokens: int | None

@@ -183,6 +183,16 @@ _TABLE: Final = (
         optional=True,
     ),
     SettingKey(
+        "agent.max_tokens",
+        type="count",
+        default=None,
+        sentence="The longest answer of a model in tokens, where `--max-tokens` names none. Unset: the model's own.",
+        least=1,
+        most=10_000_000,
+        optional=True,
+        tighter="less",
+    ),
+    SettingKey(
         "audit.file",
         type="file",
         default=None,
@@ -227,6 +237,32 @@ _TABLE: Final = (
         words=("error", "warn", "info", "debug", "trace"),
     ),
     SettingKey(
+        "retry.max_attempts",
+        type="count",
+        default=10,
+        sentence=(
+            "How often a model is asked whose provider is overloaded or limits the rate of requests; each wait is "
+            "shown. Where nothing says that the provider is there, such as without a network, it is at most 4 times."
+        ),
+        least=1,
+        most=limits.RETRY_ATTEMPTS_MAX,
+        tighter="less",
+    ),
+    SettingKey(
+        "retry.initial_s",
+        type="seconds",
+        default=1.0,
+        sentence="The first wait before a model is asked again; each further one is twice as long.",
+        most=3600,
+    ),
+    SettingKey(
+        "retry.max_s",
+        type="seconds",
+        default=60.0,
+        sentence="The longest wait before a model is asked again, where its provider asks for no longer one.",
+        most=3600,
+    ),
+    SettingKey(
         "sage.daily_budget_usd",
         type="money",
         default=None,
@@ -236,6 +272,17 @@ _TABLE: Final = (
         ),
         optional=True,
         narrows=True,
+    ),
+    SettingKey(
+        "sage.effort",
+        type="word",
+        default=None,
+        sentence=(
+            "How much the model of Sage thinks before it answers, where `--effort` and `/effort` say nothing. Unset: "
+            "as its vendor has it. A model that cannot think is asked without it."
+        ),
+        words=("low", "medium", "high"),
+        optional=True,
     ),
     SettingKey(
         "sage.keys",

@@ -54,6 +54,7 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 class AgentCommandConfig(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None
+    max_tokens: int | None
 
 
 class AuditConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,8 +74,15 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
     level: str
 
 
+class RetryConfig(msgspec.Struct, frozen=True, kw_only=True):
+    max_attempts: int
+    initial_s: float
+    max_s: float
+
+
 class SageConfig(msgspec.Struct, frozen=True, kw_only=True):
     daily_budget_usd: Money | None
+    effort: str | None
     keys: str
     notify: str
     session_budget_usd: Money | None
@@ -140,6 +148,7 @@ class Config:
         "project_servers",
         "project_trusted",
         "providers",
+        "retry",
         "sage",
         "sandbox",
         "server",
@@ -155,6 +164,7 @@ class Config:
         self.audit = AuditConfig(**_section(values, "audit"))
         self.budget = BudgetConfig(**_section(values, "budget"))
         self.log = LogConfig(**_section(values, "log"))
+        self.retry = RetryConfig(**_section(values, "retry"))
         self.sage = SageConfig(**_section(values, "sage"))
         self.sandbox = SandboxConfig(**_section(values, "sandbox"))
         self.server = ServerConfig(**_section(values, "server"))

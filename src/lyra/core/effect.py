@@ -128,6 +128,7 @@ class Effect(Generic[Parameters, Result_co]):
         "name",
         "needs",
         "needy",
+        "on_retry",
         "outside",
         "plain",
         "policy",
@@ -165,6 +166,7 @@ class Effect(Generic[Parameters, Result_co]):
         unchanged: Callable[[Any], bool] | None = None,
         outside: PerformedOutside | None = None,
         rejoins: bool = False,
+        on_retry: Callable[..., object] | None = None,
     ) -> None:
         if not callable(run):
             raise ConfigError(f"an effect is an async function, not {run!r}")
@@ -188,6 +190,7 @@ class Effect(Generic[Parameters, Result_co]):
         self.about = about  # describes a call in plain words, for a question to a person
         self.skipped = skipped  # gives the value of a skipped call from the data of the decision to skip it
         self.unchanged = unchanged  # tells whether a value is the same after it was written and read back
+        self.on_retry = on_retry  # told (the arguments, and as keywords attempt, of, wait_s, error) before each wait
         self.outside = outside
         self.rejoins = rejoins  # made again after a crash, it finds what it waits for: that is no further attempt
         self.cost_data = self.cost.to_data() if self.cost else None
@@ -213,7 +216,7 @@ class Effect(Generic[Parameters, Result_co]):
         self.typed = self.decode is not decode
         self.plain = not (self.gated or self.retry or self.timeout_s or self.takes_key or outside is not None)
         # Nothing to check, to reserve or to wait for before it runs.
-        self.free = self.plain and not self.needy and quote is None and not self.cost.items
+        self.free = self.plain and not self.needy and quote is None and not self.cost.packed
 
     @classmethod
     def of(cls, act: Any, **options: Any) -> Effect:
@@ -247,6 +250,7 @@ class Effect(Generic[Parameters, Result_co]):
             "unchanged": self.unchanged,
             "outside": self.outside,
             "rejoins": self.rejoins,
+            "on_retry": self.on_retry,
         }
         return Effect(self.run, **{**settings, **_add_options(settings, options)})
 
@@ -325,8 +329,8 @@ def _add_options(declared: Mapping[str, Any], options: Mapping[str, Any]) -> dic
 
 def _larger(declared: Usage, added: Usage) -> Usage:
     """Return the larger of two costs in each dimension."""
-    if not (declared.items and added.items):
-        return declared if declared.items else added
+    if not (declared.packed and added.packed):
+        return declared if declared.packed else added
     mine, theirs = declared.to_data(), added.to_data()
     return Usage.from_data({name: max(mine.get(name, 0), theirs.get(name, 0)) for name in {**mine, **theirs}})
 

@@ -64,6 +64,7 @@ KINDS: Final[dict[str, str]] = {
     "interrupt.resolved": "a human answered",
     "interrupt.expired": "no answer came in time",
     "interrupt.cancelled": "the question was taken back",
+    "answer.continued": "an answer that was cut off at its longest goes on: the model was asked to",
     "answer.cut": "a model's provider cut an answer off at its longest",
     "budget.cut": "a budget ended in the middle of an answer",
     "budget.overrun": "an effect cost more than was reserved for it",

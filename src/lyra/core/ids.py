@@ -41,6 +41,10 @@ class Entropy:
     def bits(self, count: int = 63) -> int:
         return self._random.getrandbits(count)
 
+    def hex(self, bits: int) -> str:
+        """Return so many bits as hexadecimal digits, such as the id of a span."""
+        return f"{self._random.getrandbits(bits):0{bits // 4}x}"
+
     def token(self) -> str:
         """Return an unguessable token; RuntimeError in a seeded Entropy, whose tokens could be guessed."""
         if self.seed is not None:

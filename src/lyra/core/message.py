@@ -41,8 +41,9 @@ class Message(msgspec.Struct, frozen=True):
             values = tuple(getattr(self, name))
             if values and self.role != role:
                 raise ConfigError(f"only a message of role {role!r} has {name}, not {self.role!r}", key=name)
-            if not all(isinstance(value, kind) for value in values):
-                raise ConfigError(f"{name} holds {kind.__name__} values", key=name)
+            for value in values:
+                if not isinstance(value, kind):
+                    raise ConfigError(f"{name} holds {kind.__name__} values", key=name)
             msgspec.structs.force_setattr(self, name, values)
 
     @property

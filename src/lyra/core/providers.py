@@ -9,6 +9,7 @@ from it. Used by the configuration, which has to know which key belongs to which
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 APIS: Final = ("chat", "responses")  # OpenAI has two; compatible servers have the first and sometimes the second
@@ -46,8 +47,9 @@ class Usual(NamedTuple):
     `port`: its address may be written as host or host:port. `is_local`: it runs on this machine, free and without a
     key. `prices`, `telemetry`: its name in genai-prices and in OpenTelemetry's conventions, where it is another.
     `ids`: how ids begin that are known without the provider's name. `models`: those that genai-prices does not list.
-    `example`: a model for the first screen, which leaves out providers without. `mock`: the path on the mock server
-    that represents its base URL; None where that server does not speak its format."""
+    `example`: a model for the first screen, which leaves out providers without, and for a user who has a key and
+    names none. `mock`: the path on the mock server that represents its base URL; None where that server does not speak
+    its format."""
 
     client: str
     key: tuple[str, ...] = ()
@@ -93,7 +95,7 @@ USUAL: Final[dict[str, Usual]] = {
         base_url="https://api.anthropic.com",
         needs=("api_key",),
         ids=("claude-",),
-        example="claude-sonnet-4-5",
+        example="claude-sonnet-5-5",
         mock="",
     ),
     "openai": Usual(
@@ -103,7 +105,7 @@ USUAL: Final[dict[str, Usual]] = {
         base_url="https://api.openai.com/v1",
         needs=("api_key",),
         ids=("gpt-", "chatgpt-", "o1", "o3", "o4", "codex-", "text-embedding-"),
-        example="MODEL",
+        example="gpt-6.1-sol",
         mock="/v1",
     ),
     "azure": Usual(
@@ -123,7 +125,7 @@ USUAL: Final[dict[str, Usual]] = {
         prices="google",
         telemetry="gcp.gemini",
         ids=("gemini-", "gemma-"),
-        example="MODEL",
+        example="gemini-3.8-flash",
     ),
     "vertex": Usual(
         "lyra.models.providers.vertex:Vertex",
@@ -154,6 +156,60 @@ USUAL: Final[dict[str, Usual]] = {
     "sim": Usual("lyra.models.sim:SimProvider", is_local=True),
 }
 COMPATIBLE: Final = Usual(USUAL["openai"].client, needs=("base_url",))
+
+
+# ---------------------------------------------------------------- what models can do
+# (pattern in the name of a model without its provider, the longest answer in tokens, whether it can think). The first
+# row that fits counts. Early models refuse a request whose input and longest answer pass their window together, so
+# those with a small window get less than they could write.
+_ABILITIES: Final = tuple(
+    (re.compile(pattern), tokens, thinks)
+    for pattern, tokens, thinks in (
+        (r"claude-(v1|2|instant)|claude-3-(haiku|opus|sonnet)", 4_096, False),
+        (r"claude-3-5", 8_192, False),
+        (r"claude-(3-7|opus-4(-[01])?(-2025|@|$)|sonnet-4(-0)?(-2025|@|$))", 32_000, True),
+        (r"claude-[a-z]+-4-5", 64_000, True),
+        (r"claude-", 128_000, True),
+        (r"^(gpt-3\.5|gpt-4($|-0|-32k|-turbo|-vision))", 4_096, False),
+        (r"^(gpt-4o|chatgpt-|gpt-5[.0-9]*-chat)", 16_384, False),
+        (r"^gpt-4\.1", 32_768, False),
+        (r"^(o1-mini|o1-preview)", 32_768, True),
+        (r"^(o[134]|codex)", 100_000, True),
+        (r"^gpt-[5-9]", 128_000, True),
+        (r"^gemini-(1|2\.0|pro)", 8_192, False),
+        (r"^gemini-", 65_535, True),
+        (r"^gemma", 8_192, False),
+    )
+)
+
+
+# Thinking tokens for an effort in a word.
+EFFORT_TOKENS: Final = {"none": 0, "minimal": 0, "low": 2_048, "medium": 8_192, "high": 24_576, "xhigh": 32_768}
+
+
+def _find_ability(model: str) -> tuple[int | None, bool | None]:
+    bare = model.rpartition("/")[2]
+    return next(((tokens, thinks) for pattern, tokens, thinks in _ABILITIES if pattern.search(bare)), (None, None))
+
+
+def default_model(env: Mapping[str, str]) -> tuple[str, str]:
+    """(model, variable) of the first provider in the table whose key is in the environment and that has an
+    example; both are empty where there is none."""
+    for name, usual in USUAL.items():
+        variable = next((key for key in usual.key if env.get(key, "").strip()), "")
+        if variable and usual.example:
+            return f"{name}/{usual.example}", variable
+    return "", ""
+
+
+def answer_tokens_max(model: str) -> int | None:
+    """Return the longest answer of a model in tokens; None where it is not known."""
+    return _find_ability(model)[0]
+
+
+def can_think(model: str) -> bool | None:
+    """Return whether a model can think before it answers; None where that is not known."""
+    return _find_ability(model)[1]
 
 
 def is_loopback(host: str) -> bool:

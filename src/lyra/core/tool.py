@@ -112,13 +112,14 @@ _CODE_OF: Final[dict[str, str]] = {
 }
 
 _LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_FIRST: Final = _LETTERS | {"_"}
 _NAME: Final = _LETTERS | frozenset("0123456789_-")
 
 
 def check_tool_name(name: Any) -> str:
     """Check that a name is a letter or `_`, then letters, digits, `_` and `-`: what every model provider accepts."""
     text = short_text(name, "a tool's name", most=NAME_LENGTH_MAX)
-    if not text or text[0] not in _LETTERS | {"_"} or not _NAME.issuperset(text):
+    if not text or text[0] not in _FIRST or not _NAME.issuperset(text):
         raise ConfigError(
             f"{text!r} is not a tool's name",
             hint="start with a letter; use letters, digits, '_' and '-'",
@@ -179,6 +180,7 @@ class Tool(msgspec.Struct, frozen=True):
     is the program's own text; where permissions apply, the output of a tool that is not trusted taints the session.
     `builtin`: it is one of Lyra's own tools, whose calls permission rules can parse; a user's tool of that name is not.
     `confined`: the program that runs it has no network and no folder to write in, so nothing can leave by a call.
+    `polling`: it tells how something goes that takes its time, so that the same call with the same result is no loop.
     `holds`: how the sandbox of a tool that runs commands would hold one with these rights.
     """
 
@@ -200,6 +202,7 @@ class Tool(msgspec.Struct, frozen=True):
     trusted: bool = False
     builtin: bool = False  # set by `mark_builtin`
     confined: bool = False
+    polling: bool = False
     holds: Callable[[Grant, str], Holding] | None = None
 
     def __post_init__(self) -> None:
@@ -277,12 +280,14 @@ class FunctionTool(Tool, Generic[Parameters, Result_co], frozen=True):
 
 class ToolCall(msgspec.Struct, frozen=True):
     """A model asks for a tool to be run; `id` ties the result to it. `masked`: its arguments had a key in them that the
-    process knows. The key is masked in what is kept and shown, and the call is not run."""
+    process knows. The key is masked in what is kept and shown, and the call is not run. `problem`: why its arguments
+    could not be read, in words for the model; it has none then, and is not run either."""
 
     id: str
     name: str
     arguments: dict[str, Any] = {}
     masked: bool = False
+    problem: str = ""
 
     def __post_init__(self) -> None:
         short_text(self.id, "a tool call's id", most=NAME_LENGTH_MAX)
@@ -297,6 +302,8 @@ class ToolCall(msgspec.Struct, frozen=True):
 
     def to_data(self) -> dict[str, Any]:
         data = {"id": self.id, "name": self.name, "arguments": dict(self.arguments)}
+        if self.problem:
+            data["problem"] = self.problem
         return {**data, "masked": True} if self.masked else data
 
     @classmethod

@@ -10,8 +10,9 @@ too, and instrumented libraries inside a tool see Lyra's span as theirs. This mo
 from __future__ import annotations
 
 import re
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from contextvars import ContextVar, Token
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -25,6 +26,9 @@ class TraceSpan(NamedTuple):
     trace_id: str
     span_id: str
     sampled: bool | None = None
+
+
+make_span: Final[Callable[[tuple[str, str, bool | None]], TraceSpan]] = partial(tuple.__new__, TraceSpan)  # quicker
 
 
 class TraceBridge(Protocol):

@@ -227,7 +227,7 @@ class Kernel(KernelParts):
         return self.core.listeners_want_states
 
     @property
-    def agents_heard(self) -> bool:
+    def agents_heard(self) -> frozenset[str]:
         return self.core.agents_heard
 
     # ------------------------------------------------------------------ opening and closing
@@ -304,14 +304,15 @@ class Kernel(KernelParts):
         `recovery_attempts` is how often a call that crashes of the kernel cut off is made again before the process
         stops; processes that it starts have the same, unless they say otherwise.
         """
-        handle_of = getattr(program, "__lyra_handle__", Handle)
+        task = program_of(program)
+        handle_of = getattr(task, "__lyra_handle__", Handle)
         if pid is not None:
             self.core.raise_if_elsewhere()
             if type(pid) is not str:
                 pid = check_word("pid", pid)
             if pid in self.processes:
                 process = self.processes[pid]
-                self._raise_if_other(process, self.programs.name(program))
+                self._raise_if_other(process, self.programs.name(task))
                 return handle_of(self, process)
         if supervision is None:
             supervision = getattr(program, "supervision", None)
@@ -321,9 +322,9 @@ class Kernel(KernelParts):
             recovery_attempts = check_integer(recovery_attempts, "recovery_attempts")
         if supervision is not None:
             self.core.raise_if_elsewhere()
-            program, args = self.supervisors.guard(program, args, supervision)
+            task, args = self.supervisors.guard(program, args, supervision)
         process = self.lifetimes.start(
-            program_of(program),
+            task,
             args,
             parent=None,
             pid=pid,
@@ -435,8 +436,10 @@ class Kernel(KernelParts):
         """Stop a process and everything it spawned; a dead one stays dead."""
         if self._kills:
             self.core.raise_if_closed()
-            require_send(self.core.find_process(pid))
-        return self.end(pid, reason)
+            process = self.core.find_process(pid)
+            require_send(process)
+            self.lifetimes.stop_tree(process, sendable_text(reason, "a reason to kill"))
+        return acknowledge(self.core)
 
     def end(self, pid: str | Handle, reason: str = "killed") -> Ack:
         """`kill` for the layers above: what a process has started, it may end without a right to."""

@@ -172,12 +172,17 @@ class Connection:
         return tool_names(self.key, sorted({*self.offered, *self.withheld}))
 
     # ------------------------------------------------------------ starting and stopping
+    def begin(self) -> None:
+        """Begin to connect in the background, unless it is connected."""
+        if self._task is None and self._state != "disabled":
+            self._settled.clear()
+            self._state = "connecting"
+            self._task = self._shared.tasks.start(self._run(), name=f"mcp {self.settings.name}")
+
     async def start(self) -> None:
         """Connect, unless it is connected; returns when that is done or has failed once. `state` has the outcome: with
         a failure it may still be `connecting`, for another try."""
-        if self._task is None and self._state != "disabled":
-            self._settled.clear()
-            self._task = self._shared.tasks.start(self._run(), name=f"mcp {self.settings.name}")
+        self.begin()
         if self._task is not None:
             await self._settled.wait()
 

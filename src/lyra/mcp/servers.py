@@ -35,6 +35,7 @@ from lyra.mcp.state import ServerState
 from lyra.mcp.tools import tool_of
 from lyra.tools.function import tool
 
+SETTLE_S: Final = 5.0  # how long the first turn waits for servers
 _STATUS_TOOL: Final = "McpStatus"
 _STATUS: Final = "Says whether MCP servers that were not there have come."
 # The states of a server that was started and is not there, in words for a model.
@@ -88,12 +89,15 @@ class McpServers:
             **options,
         )
         self._deferred = deferred
+        self._began_s = 0.0  # when `begin` was called
+        self._late: set[str] = set()  # servers that a turn did not wait for any longer
         self.warning = describe_ignored_keys(settings)  # about ignored keys of their file
         self._tools: dict[str, tuple[str, Tool]] = {}
         self._has: set[str] = set()
         self._resource_tool = self._tool(self._resource, "McpResource")
         self._prompt_tool = self._tool(self._prompt, "McpPrompt")
-        self._status_tool = tool(self._status, name=_STATUS_TOOL, needs=(Capability.of(f"tool.use:{_STATUS_TOOL}"),))
+        needs = (Capability.of(f"tool.use:{_STATUS_TOOL}"),)
+        self._status_tool = tool(self._status, name=_STATUS_TOOL, needs=needs, polling=True)
         self._connections = {server.name: Connection(server, keys[server.name], self._shared) for server in settings}
 
     @classmethod
@@ -132,6 +136,23 @@ class McpServers:
             async with asyncio.timeout(within_s):
                 await asyncio.gather(*(connection.start() for connection in chosen))
         return [connection.state for connection in chosen]
+
+    def begin(self) -> list[ServerState]:
+        """Connect all servers in the background; `settle` waits for them for a while."""
+        self._began_s = self._shared.clock.monotonic()
+        for connection in self._connections.values():
+            connection.begin()
+        return self.states()
+
+    async def settle(self) -> list[str]:
+        """Wait until each server is connected or has failed once, at most `SETTLE_S` after `begin`; returns the names
+        of those that are not there by then, each once. They connect in the background, and their tools come later."""
+        left_s = self._began_s + SETTLE_S - self._shared.clock.monotonic()
+        if left_s > 0:
+            await self.start(within_s=left_s)
+        late = [state.name for state in self.states() if state.state == "connecting" and state.name not in self._late]
+        self._late.update(late)
+        return late
 
     async def close(self) -> None:
         await asyncio.gather(*(connection.close() for connection in self._connections.values()))

@@ -27,7 +27,7 @@ from lyra.models.names import ModelName, model_name
 from lyra.models.pricing import Price, Prices
 from lyra.models.provider import LLMProvider, Request, closing
 from lyra.models.settings import secrets_of, settings_of
-from lyra.models.stream import Completion, StreamEvent
+from lyra.models.stream import Completion, StreamEvent, refuse_broken_call
 from lyra.models.wire.faults import from_exception
 
 
@@ -184,6 +184,7 @@ async def stream_of(provider: LLMProvider, request: Request) -> AsyncIterator[St
     try:
         async with closing(provider.stream(request)) as events:
             async for event in events:
+                refuse_broken_call(event)
                 yield event
     except Exception as error:
         classified = from_exception(error, provider.name)

@@ -19,6 +19,7 @@ import msgspec
 
 from lyra.core.message import Message
 from lyra.core.tool import Tool
+from lyra.errors import ModelError
 from lyra.models.stream import Completion, StreamEvent, complete
 
 if TYPE_CHECKING:
@@ -67,7 +68,12 @@ class LLMProvider(ABC):
 
     async def complete(self, request: Request) -> Completion:
         """Return the whole answer."""
-        return await complete(self.stream(request))
+        try:
+            return await complete(self.stream(request))
+        except ModelError as error:  # also of an answer that has come and cannot be used
+            error.fields.setdefault("provider", self.name)
+            error.fields.setdefault("model", request.model)
+            raise
 
     def load(self) -> None:  # noqa: B027 (those without a connection have nothing to load)
         """Import what the first request needs. May be called any number of times."""

@@ -16,14 +16,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from lyra.core.message import Message
+from lyra.core.providers import EFFORT_TOKENS
 from lyra.core.tool import Tool, ToolCall, ToolResult
 from lyra.errors import ConfigError
 from lyra.models.provider import Request
 from lyra.models.stream import REDACTED
 from lyra.models.wire.faults import UNREADABLE
-
-# Thinking tokens for an effort that a client asks for in a word.
-EFFORT_TOKENS: Final = {"none": 0, "minimal": 0, "low": 2_048, "medium": 8_192, "high": 24_576, "xhigh": 32_768}
 
 
 class RequestFace(NamedTuple):

@@ -35,7 +35,7 @@ class Timeouts(FrozenSettings, frozen=True):
     connect_s: float | None = 10.0
     first_s: float | None = 120.0
     idle_s: float | None = 60.0
-    total_s: float | None = 600.0
+    total_s: float | None = 3600.0  # the longest answers are written for half an hour
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

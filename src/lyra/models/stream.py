@@ -39,8 +39,9 @@ class TokenUsage(msgspec.Struct, frozen=True):
     @property
     def total_input(self) -> int:
         """Every token that went in, cached ones too."""
-        cached = self.cache_read_tokens + self.cache_write_tokens if self.cached_apart else 0
-        return self.input_tokens + cached
+        if not self.cached_apart:
+            return self.input_tokens
+        return self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
 
     def __add__(self, other: TokenUsage) -> TokenUsage:
         """Return the sum over calls. If the two count cached tokens differently, both are converted with `flat`."""
@@ -67,16 +68,16 @@ class TokenUsage(msgspec.Struct, frozen=True):
             self.cache_write_tokens,
             self.reasoning_tokens,
         )
-        for count in counts:
-            if type(count) is not int or not 0 <= count <= COUNTED_MAX:
-                return msgspec.structs.replace(self, **dict(zip(_USAGE_COUNTS, map(count_of, counts), strict=True)))
-        return self
+        if [*map(type, counts)] == _WHOLE and min(counts) >= 0 and max(counts) <= COUNTED_MAX:
+            return self
+        return msgspec.structs.replace(self, **dict(zip(_USAGE_COUNTS, map(count_of, counts), strict=True)))
 
     def flat(self) -> TokenUsage:
         """This usage with cached tokens counted in `input_tokens`."""
         return msgspec.structs.replace(self, input_tokens=self.total_input, cached_apart=False)
 
 
+_WHOLE: Final = [int] * 5
 _USAGE_COUNTS: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 
 
@@ -97,6 +98,10 @@ CUT_BY_PROVIDER: Final = "max_tokens"  # the stop reason of an answer that its p
 # The stop reason of an answer that ended at a `max_tokens` which a budget had lowered. No provider says it: the model
 # effect puts it in place of `max_tokens`, so that a journal keeps why the answer was cut.
 CUT_BY_BUDGET: Final = "budget"
+# The stop reason of an answer in which the model wrote a call that its provider could not read, and did not pass on.
+# An agent tells its model; for other readers it is an error.
+BROKEN_CALL: Final = "broken_call"
+CALL_CUT: Final = "the answer reached its limit of tokens in the middle of it"  # the problem of a call
 
 
 REDACTED: Final = "redacted:"  # begins the signature of a thought that only its provider can read
@@ -196,6 +201,7 @@ def is_unchanged(completion: Completion) -> bool:
     )
 
 
+_WORDS: Final = [str, str, str]
 _FIELDS: Final = [Message, TokenUsage, str, str, str, tuple]
 _COUNTS: Final = [int, int, int, int, int, bool, bool]
 _NOTHING: Final = TokenUsage()
@@ -203,56 +209,66 @@ _index: Final = itemgetter(0)
 
 
 class Fold:
-    """Feed it every event; then `completion()` is the answer."""
+    """Feed it every event; then `completion()` is the answer. A call with a problem is an error, unless the reader
+    `takes_problems`: then it tells the model."""
 
-    __slots__ = ("_calls", "_id", "_model", "_parts", "_stop", "_text", "_thinking", "_usage")
+    __slots__ = ("_calls", "_id", "_model", "_parts", "_stop", "_takes_problems", "_thinking", "_usage", "texts")
 
-    def __init__(self) -> None:
-        self._parts: list[dict[str, str]] = []  # finished parts: thoughts, and texts before a later thought
-        self._text: list[str] = []
-        self._thinking: list[str] = []  # came before the text, where there are both
-        self._calls: list[tuple[int, ToolCall]] = []
+    def __init__(self, *, takes_problems: bool = False) -> None:
+        self._takes_problems = takes_problems
+        self._parts: tuple[dict[str, str], ...] = ()  # finished parts: thoughts, and texts before a later thought
+        self.texts: list[str] = []  # pieces of text since the last thought: the same list as long as the fold is fed
+        self._thinking: list[str] | None = None  # came before the text, where there are both
+        self._calls: tuple[tuple[int, ToolCall], ...] = ()
         self._usage = _NOTHING
         self._stop = ""
         self._id = self._model = ""
 
     def feed(self, event: StreamEvent) -> None:
-        if isinstance(event, TextDelta):
-            text = event.text
-            self._text.append(text if type(text) is str else _check_text(text))
-        elif isinstance(event, UsageSeen):
-            self._usage = event.usage.checked()
-        elif isinstance(event, Finished):
-            self._stop = event.stop_reason
-        elif isinstance(event, Started):
-            self._id, self._model = event.id or self._id, event.model or self._model
+        kind = type(event)
+        if kind is TextDelta:
+            text = event.text  # type: ignore[union-attr]  # told apart by type
+            self.texts.append(text if type(text) is str else _check_text(text))
+        elif kind is UsageSeen:
+            self._usage = event.usage.checked()  # type: ignore[union-attr]  # told apart by type
+        elif kind is Finished:
+            if not self._takes_problems:
+                refuse_broken_call(event)
+            self._stop = event.stop_reason  # type: ignore[union-attr]  # told apart by type
+        elif kind is Started:
+            self._id = event.id or self._id  # type: ignore[union-attr]  # told apart by type
+            self._model = event.model or self._model  # type: ignore[union-attr]  # told apart by type
         elif isinstance(event, ToolEnd):
-            self._calls.append((event.index, event.call))
+            if not self._takes_problems:
+                refuse_broken_call(event)
+            self._calls += ((event.index, event.call),)
         elif isinstance(event, ThinkingDelta):
             self._add_thought(event)
         elif not isinstance(event, (ToolStart, ToolDelta)):  # those are to show: the fold needs only finished parts
             raise _make_error(f"{event!r} is no event of a stream")
 
     def _add_thought(self, event: ThinkingDelta) -> None:
-        if self._text:
+        if self.texts:
             self._end_thought()
-            self._parts.append({"type": "text", "text": "".join(self._text)})
-            self._text = []
+            self._parts += ({"type": "text", "text": "".join(self.texts)},)
+            self.texts.clear()
+        if self._thinking is None:
+            self._thinking = []
         self._thinking.append(event.text if type(event.text) is str else _check_text(event.text))
         if event.signature:  # a signature ends a block: blocks are sent back as they came, never joined
             self._end_thought(event.signature)
 
     def _end_thought(self, signature: str = "") -> None:
-        if self._thinking:
+        if self._thinking is not None:
             thought = "".join(self._thinking)
-            self._parts.append({"type": "thinking", "thinking": thought, "signature": signature})
-            self._thinking = []
+            self._parts += ({"type": "thinking", "thinking": thought, "signature": signature},)
+            self._thinking = None
 
     @property
     def text(self) -> str:
         """The text so far."""
         before = [part["text"] for part in self._parts if part["type"] == "text"]
-        return "".join((*before, *self._text))
+        return "".join((*before, *self.texts))
 
     @property
     def usage(self) -> TokenUsage:
@@ -261,7 +277,7 @@ class Fold:
     @property
     def message(self) -> Message:
         """The answer so far, without tool calls that are not whole."""
-        text = self._text[0] if len(self._text) == 1 else "".join(self._text)
+        text = self.texts[0] if len(self.texts) == 1 else "".join(self.texts)
         calls = tuple([call for _, call in sorted(self._calls, key=_index)]) if self._calls else ()
         if not self._thinking and not self._parts:
             return Message("assistant", text, calls)
@@ -277,14 +293,24 @@ class Fold:
         if not self._stop:
             raise ModelError("the stream ended without its last event", kind="stream_truncated")
         words: tuple[Any, ...] = (self._stop, self._model, self._id)  # as a provider gave them
-        for word in words:
-            if not isinstance(word, str):
-                raise _make_error("a stop reason or a name in the stream is not text")
+        if [*map(type, words)] != _WORDS and not all(isinstance(word, str) for word in words):
+            raise _make_error("a stop reason or a name in the stream is not text")
         for _, call in self._calls:
             names: tuple[Any, ...] = (call.id, call.name)
             if not (isinstance(names[0], str) and isinstance(names[1], str)):
                 raise _make_error("a tool call in the stream has an id or a name that is not text")
         return Completion(self.message, self._usage, self._stop, self._model, self._id)
+
+
+def refuse_broken_call(event: StreamEvent) -> None:
+    """Raise a ModelError for a call that was written badly or cut off, for readers that cannot tell the model."""
+    if isinstance(event, ToolEnd) and event.call.problem:
+        call = event.call
+        message = f"the call to {call.name!r} cannot be used: {call.problem}"
+        hint = "the answer was cut at max_tokens; allow more" if CALL_CUT in call.problem else None
+        raise ModelError(message, hint=hint, kind="malformed", tool=call.name, id=call.id)
+    if isinstance(event, Finished) and event.stop_reason == BROKEN_CALL:
+        raise ModelError("the model wrote a call of a tool that its provider could not read", kind="malformed")
 
 
 def _check_text(text: Any) -> str:

@@ -272,9 +272,10 @@ class ConversationTokens:
         ):
             self.estimated = self._estimator.estimate(model, request)
             return self.estimated
-        learned = self._estimator.get_learned(model)
+        estimator = self._estimator
+        learned = estimator._models.get(model) or estimator.get_learned(model)
         wordy, dense, images = _measure_messages(messages[upto:], (0, 0, 0))
-        rate = max(WORDY, learned.rate)
+        rate = learned.rate if learned.rate > WORDY else WORDY
         marks = (len(messages) - upto) * MESSAGE_TOKENS + images * IMAGE_TOKENS + learned.missed + 1
         self.estimated = self._tokens + int(wordy * rate + dense * DENSE) + marks
         return self.estimated
@@ -297,16 +298,19 @@ class ConversationTokens:
             later(lambda: self._estimator.learn(model, request, usage))
         else:
             self._estimator.learn(model, request, usage)
-        self.note_usage(model, request, usage)
+        self._note(model, request, tokens)
 
     def note_usage(self, model: str, request: Request, usage: TokenUsage) -> None:
         """Note the provider's count without learning from it; a replay does, because it was learned before."""
         tokens = usage.total_input
-        if tokens <= 0 or not request.messages:
-            return
+        if tokens > 0 and request.messages:
+            self._note(model, request, tokens)
+
+    def _note(self, model: str, request: Request, tokens: int) -> None:
+        messages = request.messages
         self._is_back = False
-        self._upto, self._tokens = len(request.messages), tokens
-        self._first, self._last = request.messages[0], request.messages[-1]
+        self._upto, self._tokens = len(messages), tokens
+        self._first, self._last = messages[0], messages[-1]
         self._model, self._system, self._tools = model, request.system, request.tools
 
 

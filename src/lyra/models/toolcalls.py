@@ -1,31 +1,34 @@
 """Tool calls that arrive in pieces: by index, until the JSON of each is whole.
 
-`ToolEnd` is sent only when the arguments of a call parse as an object. Arguments that do not parse are a ModelError
-that names the tool: a call is never dispatched with guessed or empty arguments.
+A call is never dispatched with guessed or empty arguments: one whose JSON cannot be read, or that the answer's limit
+cut off, has a `problem` in place of arguments, which an agent tells its model. Readers that pass calls on to others
+refuse it (`Fold.completion`, `stream_of`).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from lyra.core.tool import ToolCall
-from lyra.errors import ConfigError, ModelError
-from lyra.models.stream import StreamEvent, ToolDelta, ToolEnd, ToolStart
+from lyra.errors import ConfigError
+from lyra.models.stream import CALL_CUT, CUT_BY_PROVIDER, StreamEvent, ToolDelta, ToolEnd, ToolStart
 from lyra.models.wire.faults import UNREADABLE, answer_malformed
+
+_EXCERPT_CHARS: Final = 200  # of arguments that cannot be read
 
 
 class ToolCalls:
     """The calls of one answer. `begin`, `more` and `end` return the events to pass on."""
 
-    __slots__ = ("_first", "_open", "broken", "seen")
+    __slots__ = ("_first", "_held", "_open", "seen")
 
     def __init__(self, first: int = 0) -> None:
         """`first` is the number of the first made-up id, for calls that come without one."""
         self._first = first
         self._open: dict[int, tuple[str, str, list[str]]] = {}
-        self.broken: ModelError | None = None  # the error of a call, kept for `raise_broken`
+        self._held: list[int] = []  # calls that have ended and cannot be read; the stop reason may explain them
         self.seen = 0
 
     def begin(self, index: int, id: str, name: str) -> list[StreamEvent]:  # noqa: A002 (the word on the wire)
@@ -45,65 +48,66 @@ class ToolCalls:
         return [ToolDelta(index, text)]
 
     def end(self, index: int) -> list[StreamEvent]:
-        call_id, name, pieces = self._open.pop(index)
-        return [ToolEnd(index, tool_call(call_id, name, "".join(pieces)))]
+        """End a call. One that cannot be read is held until the stop reason comes (`end_all`), which may explain it."""
+        call_id, name, pieces = self._open[index]
+        call = tool_call(call_id, name, "".join(pieces))
+        if call.problem:
+            self._held.append(index)
+            return []
+        del self._open[index]
+        return [ToolEnd(index, call)]
 
     def add_whole(self, id: str, name: str, arguments: Any) -> list[StreamEvent]:  # noqa: A002 (the word on the wire)
         """Return a call that came in one piece, its arguments parsed already."""
         index = self.seen
         began = self.begin(index, id, name)
         text = msgspec.json.encode(arguments).decode()
-        return [*began, *self.more(index, text), *self.end(index)]
-
-    def end_or_keep(self, index: int) -> list[StreamEvent]:
-        """As `end`; an error is kept until the stop reason comes, which may explain it."""
-        try:
-            return self.end(index)
-        except ModelError as error:
-            self.broken = self.broken or error
-            return []
+        ended = [*began, *self.more(index, text), *self.end(index)]
+        return [*ended, *self.end_all("")] if index in self._held else ended
 
     def end_all(self, stop: str) -> list[StreamEvent]:
-        """End all open calls, for formats that do not mark the end of a call."""
-        try:
-            return [event for index in sorted(self._open) for event in self.end(index)]
-        except ModelError as error:
-            self.broken = error
-            self.raise_broken(stop)
-            raise
+        """End the calls that are left, now that the stop reason is known. A call that was cut off is one with a
+        problem."""
+        events: list[StreamEvent] = []
+        for index in sorted(self._open):
+            call_id, name, pieces = self._open.pop(index)
+            is_cut = stop == CUT_BY_PROVIDER and (index in self._held or not self._open)
+            events.append(ToolEnd(index, tool_call(call_id, name, "".join(pieces), is_cut=is_cut)))
+        self._held.clear()
+        return events
 
-    def raise_broken(self, stop: str = "") -> None:
-        """Raise what `end_or_keep` kept."""
-        if self.broken is not None:
-            if stop == "max_tokens":
-                self.broken.hint = "the answer was cut at max_tokens in the middle of the call; allow more"
-            raise self.broken
-
-    def raise_open(self) -> None:
-        """Raise an error if a call is not complete."""
-        for _, name, _ in self._open.values():
-            raise answer_malformed("the answer ended in the middle of a tool call", tool=name)
+    def raise_open(self, stop: str = "") -> None:
+        """Raise an error if a call has not ended, unless the answer was cut off."""
+        for index, (_, name, _) in self._open.items():
+            if index not in self._held and stop != CUT_BY_PROVIDER:
+                raise answer_malformed("the answer ended in the middle of a tool call", tool=name)
 
     def is_open(self, index: int) -> bool:
-        return index in self._open
+        return index in self._open and index not in self._held
 
     def id_of(self, index: int) -> str:
         """Return the id of a call that is open; empty where none is."""
         return self._open[index][0] if index in self._open else ""
 
 
-def tool_call(call_id: str, name: str, text: str) -> ToolCall:
-    """Return the call behind an id, a name and JSON text; no text at all means no arguments."""
+def tool_call(call_id: str, name: str, text: str, *, is_cut: bool = False) -> ToolCall:
+    """Return the call behind an id, a name and JSON text; no text at all means no arguments. `is_cut`: the answer ended
+    at its limit in this call, unless it can be read."""
+    problem = ""
+    arguments: Any = {}
     try:
-        arguments = msgspec.json.decode(text) if text.strip() else {}
+        arguments = msgspec.json.decode(text) if text.strip() or is_cut else {}
     except UNREADABLE as error:
-        raise answer_malformed(
-            f"the arguments of the call to {name!r} are not valid JSON: {error}", tool=name, id=call_id
-        ) from None
-    if not isinstance(arguments, dict):
-        raise answer_malformed(f"the arguments of the call to {name!r} are not an object", tool=name, id=call_id)
+        problem = CALL_CUT if is_cut else f"its arguments are not valid JSON: {error}"
+    if not problem and not isinstance(arguments, dict):
+        problem = "its arguments are not an object"
+    if problem:
+        half = _EXCERPT_CHARS // 2
+        excerpt = text if len(text) <= _EXCERPT_CHARS else f"{text[:half]} … {text[-half:]}"
+        problem = f"{problem} ({len(text)} characters came: {excerpt})"
+        arguments = {}
     try:
-        return ToolCall(call_id, name, arguments)
+        return ToolCall(call_id, name, arguments, problem=problem)
     except ConfigError as error:
         raise answer_malformed(
             f"the model called a tool that cannot be: {error.message}", tool=name[:64], id=call_id

@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
-from lyra.agents.headless.headless import Headless, HeadlessOutcome, Tell, awaiting, error_line, status_of
+from lyra.agents.headless.headless import (
+    Headless,
+    HeadlessOutcome,
+    Tell,
+    awaiting,
+    error_line,
+    status_of,
+    with_error,
+)
 from lyra.agents.headless.options import HeadlessOptions
 from lyra.agents.session.events import AnyLine, ErrorLine, NoticeLine, ResultLine
 from lyra.agents.session.shared import runtime_of
@@ -105,6 +113,8 @@ async def _begin(
     runtime_of(session.kernel).models.find(session.model)
     if warn is not None:
         warn(session.headless)
+    if session.effort_note:
+        await say({"type": "notice", "level": "info", "source": "session", "text": session.effort_note})
     if opening:
         system = await session.opening()
         if session.doubts:
@@ -169,7 +179,7 @@ def _slash_outcome(session: LiveSession, slash: SlashResult) -> HeadlessOutcome:
     error = Conflict(slash.refused) if slash.refused else None
     status = "success" if error is None else status_of(error)
     result = session.headless.result(status, render_text(slash.blocks))
-    return HeadlessOutcome({**result, "session_id": session.id}, error)
+    return HeadlessOutcome(with_error({**result, "session_id": session.id}, error), error)
 
 
 async def _say_interrupted(session: LiveSession, say: Say) -> None:
@@ -286,7 +296,7 @@ class _RequestedTurns:
                 self._steered.clear()
             except LyraError as error:  # the turn was refused, such as by a budget
                 await self._say(self._error_line(error))
-                result = self._session.headless.result(error.code)
+                result = with_error(self._session.headless.result(error.code), error)
                 result["session_id"] = self._session.id
                 await self._say(result)
                 self.outcome = HeadlessOutcome(result, error)

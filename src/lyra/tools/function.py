@@ -25,13 +25,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, Protocol, T
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import astuple
 
 from lyra.core.checking.check import check_keys
 from lyra.core.hints import resolve_hint
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import FunctionTool, Tool
 from lyra.errors import CapabilityDenied, ConfigError, ToolError
-from lyra.tools.pydantic_types import read_foreign, schema_of, unwrap, with_constraints
+from lyra.tools.pydantic_types import Adapted, read_foreign, schema_of, with_constraints
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -42,7 +43,9 @@ T = TypeVar("T")
 
 HIDDEN: Final = frozenset({"ctx", "idempotency_key"})
 # Options that are passed to the Tool unchanged.
-_OPTIONS: Final = ("untrusted", "guarded", "concurrency", "deferred", "timeout_s", "harmless", "folders", "trusted")
+_OPTIONS: Final = (
+    *("untrusted", "guarded", "concurrency", "deferred", "timeout_s", "harmless", "folders", "trusted", "polling"),
+)
 _OWNERS: Final = ("self", "cls")
 _HEADING: Final = re.compile(r"^(Args|Arguments|Parameters|Returns?|Raises|Yields|Examples?|Notes?)\s*:\s*$")
 _ARG_LINE: Final = re.compile(r"^\s*(\*{0,2}\w+)\s*(?:\([^)]*\))?\s*:\s*(.+)$")
@@ -89,7 +92,8 @@ class Arguments:
         except msgspec.ValidationError as error:
             message = f"bad arguments for {self.name}: {error}"
             raise ToolError(message, tool=self.name, reason="invalid_arguments") from None
-        return {field: unwrap(getattr(read, field)) for field in self.type.__struct_fields__}
+        values = zip(self.type.__struct_fields__, astuple(read), strict=True)
+        return {field: value.value if isinstance(value, Adapted) else value for field, value in values}
 
 
 class _Options(TypedDict, total=False):
@@ -108,6 +112,7 @@ class _Options(TypedDict, total=False):
     harmless: bool
     folders: tuple[str, ...]
     trusted: bool
+    polling: bool
     allowed_paths: list[str] | tuple[str, ...]
     allowed_commands: list[str] | tuple[str, ...]
     allowed_hosts: list[str] | tuple[str, ...]
@@ -216,6 +221,8 @@ class CheckedFunction:
         return CheckedFunction(self.function.__get__(owner), self.arguments) if self.is_method else self
 
     def __call__(self, **arguments: Any) -> Any:
+        if not self.takes:
+            return self.function(**self.arguments.read(arguments))
         hidden = {key: arguments.pop(key) for key in tuple(arguments) if key in self.takes}
         return self.function(**self.arguments.read(arguments), **hidden)
 

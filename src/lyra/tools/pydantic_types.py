@@ -17,12 +17,12 @@ import msgspec
 from lyra.core.codec import is_model, read_model
 from lyra.errors import ConfigError
 
-__all__ = ["in_short", "is_model", "read_foreign", "schema_of", "unwrap", "with_constraints"]
+__all__ = ["Adapted", "in_short", "is_model", "read_foreign", "schema_of", "with_constraints"]
 
 _CONSTRAINTS = ("pydantic", "pydantic_core", "annotated_types")  # packages whose annotations pydantic enforces
 
 
-class _Adapted:
+class Adapted:
     """A type that pydantic reads and describes; looks like a model. A subclass is made for each such type.
 
     `read_foreign` gives an object of it that holds the value."""
@@ -61,12 +61,7 @@ def with_constraints(kind: Any) -> Any:
             f"{kind!r} has pydantic's constraints, and pydantic cannot read it: {in_short(error).partition('. ')[0]}",
             hint="use msgspec.Meta for the constraints of a Struct",
         ) from None
-    return type("Adapted", (_Adapted,), {"adapter": adapter})
-
-
-def unwrap(value: Any) -> Any:
-    """Return the value that was read for a type with constraints; any other value as it is."""
-    return value.value if isinstance(value, _Adapted) else value
+    return type("Adapted", (Adapted,), {"adapter": adapter})
 
 
 def _is_constrained(kind: Any, seen: set[int]) -> bool:
@@ -116,7 +111,7 @@ def read_foreign(kind: Any, value: Any) -> Any:
         raise NotImplementedError
     try:
         model = read_model(kind, value)
-        return kind(model) if issubclass(kind, _Adapted) else model
+        return kind(model) if issubclass(kind, Adapted) else model
     except ValueError as error:
         raise ValueError(in_short(error)) from None
 

@@ -12,12 +12,11 @@ no permission rules apply, a given `grant` is checked, and every failure becomes
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
-from typing import Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
 from lyra.core.checking.check import did_you_mean
 from lyra.core.ids import unique_id
@@ -28,6 +27,9 @@ from lyra.tools.function import tool, tool_of
 from lyra.tools.source import ToolSource, is_source, part_of
 from lyra.tools.tool_search import searchable
 from lyra.tools.wrapped import Middleware, add_layers, calling, check_middleware, invoke
+
+if TYPE_CHECKING:
+    from asyncio import Future
 
 # The registries whose calls are running around this one: a nested call does not wait for a turn, to avoid deadlock.
 _inside: Final[ContextVar[tuple[ToolRegistry, ...]]] = ContextVar("lyra_registries", default=())
@@ -203,7 +205,9 @@ class ToolRegistry:
 
 async def _in_time(tool: Tool, call: ToolCall) -> Any:
     try:
-        async with asyncio.timeout(tool.timeout_s) as scope:
+        from asyncio import timeout
+
+        async with timeout(tool.timeout_s) as scope:
             return await invoke(tool, _arguments(tool, call))
     except TimeoutError:
         if not scope.expired():
@@ -251,7 +255,7 @@ class Turns:
         self._running = 0
         self._alone = False  # an exclusive call is running
         self._of_tool: dict[str, int] = {}
-        self._waiting: list[tuple[Tool, asyncio.Future[None]]] = []
+        self._waiting: list[tuple[Tool, Future[None]]] = []
 
     @asynccontextmanager
     async def take_turn(self, tool: Tool | None) -> AsyncIterator[None]:
@@ -269,7 +273,9 @@ class Turns:
         if not any(_is_exclusive(other) for other, _ in self._waiting) and self._may(tool):
             self._begin(tool)
             return
-        turn = asyncio.get_running_loop().create_future()
+        from asyncio import get_running_loop
+
+        turn = get_running_loop().create_future()
         self._waiting.append((tool, turn))
         try:
             await turn
@@ -306,7 +312,7 @@ class Turns:
 
     def _admit(self) -> None:
         """Start the waiting calls that may begin now, in their order, up to the first exclusive one."""
-        still: list[tuple[Tool, asyncio.Future[None]]] = []
+        still: list[tuple[Tool, Future[None]]] = []
         blocked = False
         for waiting, turn in self._waiting:
             if turn.done():  # cancelled; its task has not run yet

@@ -12,20 +12,21 @@ before, with the arguments that the model sent; where a layer changes them, they
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import ContextVar
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 import msgspec
 
 from lyra.core.tool import PLAIN_FUNCTIONS, Tool, ToolCall, rights
 from lyra.errors import ConfigError, ToolError
+
+if TYPE_CHECKING:  # asyncio is imported with the first call: it takes longer than all that declares an agent
+    from concurrent.futures import Executor, ThreadPoolExecutor
 
 
 class Next:
@@ -141,23 +142,27 @@ async def invoke(tool: Tool, arguments: dict[str, Any], *, threads: Executor | N
             raise ToolError(message, tool=tool.name, reason="invalid_arguments") from None
     if threads is not None:
         _threads.set(threads)
-    if getattr(run, "is_async", False) or asyncio.iscoroutinefunction(run):
+    if getattr(run, "is_async", False) or inspect.iscoroutinefunction(run):
         return await contain(tool, run(**arguments))
+    from asyncio import get_running_loop
+
     inside = contextvars.copy_context()
-    loop = asyncio.get_running_loop()
+    loop = get_running_loop()
     pool = _threads.get() or _get_threads()
     value = await loop.run_in_executor(pool, lambda: inside.run(_in_thread, tool, run, arguments))
-    return await contain(tool, value) if asyncio.iscoroutine(value) else value
+    return await contain(tool, value) if isinstance(value, Coroutine) else value
 
 
 async def contain(tool: Tool, work: Awaitable[Any]) -> Any:
     """Await `work`. A tool that cancels itself or exits fails its own call; a cancellation from outside is passed
     on."""
-    task = asyncio.current_task()
+    from asyncio import CancelledError, current_task
+
+    task = current_task()
     try:
         return await work
-    except asyncio.CancelledError as error:
-        if task is None or task.cancelling() or asyncio.current_task() is not task:  # or the kernel closes it
+    except CancelledError as error:
+        if task is None or task.cancelling() or current_task() is not task:  # or the kernel closes it
             raise
         raise _make_end_error(tool, error) from error
     except SystemExit as error:
@@ -166,18 +171,24 @@ async def contain(tool: Tool, work: Awaitable[Any]) -> Any:
 
 def _in_thread(tool: Tool, run: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     """Run in a thread. Exceptions that asyncio would lose, or that would end more than this call, become ToolErrors."""
+    from asyncio import CancelledError
+
     try:
         return run(**arguments)
-    except (StopIteration, StopAsyncIteration, asyncio.CancelledError, KeyboardInterrupt, SystemExit) as error:
+    except (StopIteration, StopAsyncIteration, CancelledError, KeyboardInterrupt, SystemExit) as error:
         raise _make_end_error(tool, error) from error
 
 
 def _make_end_error(tool: Tool, error: BaseException) -> ToolError:
     error_text = f"{type(error).__name__}({error})" if str(error) else type(error).__name__
-    reason = "cancelled" if isinstance(error, asyncio.CancelledError) else "exec_failed"
+    from asyncio import CancelledError
+
+    reason = "cancelled" if isinstance(error, CancelledError) else "exec_failed"
     return ToolError(f"tool {tool.name} ended with {error_text}", tool=tool.name, reason=reason)
 
 
 @cache
 def _get_threads() -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor
+
     return ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="lyra-tool")

@@ -61,7 +61,7 @@ def test_a_failed_run_is_recorded():
 
     looping = run(main(says(calls("add", a=1, b=1)), AgentFailed))
     assert (looping.state, looping.status) == (AgentState.ERROR, "repetition")
-    assert len(looping.steps) == 3
+    assert len(looping.steps) == 6
     refused = run(main(says({"error": {"kind": "auth"}}), ModelError))
     assert refused.status == "auth"
     assert refused.steps == ()

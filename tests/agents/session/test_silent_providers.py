@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+from types import SimpleNamespace as Part
 from typing import Any
 
 import pytest
 
 import lyra
 from lyra import Agent, Kernel
-from lyra.agents.session.records import CALL_FIELDS
+from lyra.agents.session.records import CALL_FIELDS, call_record
+from lyra.core.budgets.budget import NOTHING, Usage
+from lyra.core.event import ModelCalled
+from lyra.core.message import Message
 from lyra.errors import BudgetExceeded
 from lyra.models.client import LLMClient
 from lyra.models.pricing import Price
+from lyra.models.stream import Completion, TokenUsage
 from tests.agents.support import run
 from tests.models.server import Reply, Server, sse
 
@@ -54,6 +59,22 @@ async def ask(times: int, *, priced: bool = False, **settings):
         await asyncio.sleep(0)
         await client.close()
         return process.metrics, called, answered, told
+
+
+def test_the_record_of_a_call_is_what_its_type_writes():
+    """Same fields in the same order, also where a cache was read, the caller samples, or a call was cut off."""
+    session = Part(trace_id="t", turn_span="s", agent=Part(name="reader"), sampled=True)
+    for usage, guess in [
+        (TokenUsage(10, 5), NOTHING),
+        (TokenUsage(10, 5, cache_read_tokens=3, cached_apart=True, estimated=True), Usage(input_tokens=7)),
+        (TokenUsage(10, 5, cache_write_tokens=3), Usage(usd="$0.01")),
+    ]:
+        call = Part(lost=NOTHING, guess=guess, all_micro_usd=9, span_id="c", model="m", began_s=0.0, attempts=2)
+        completion = Completion(Message("assistant", "It did."), usage)
+        kernel = Part(clock=Part(monotonic=lambda: 1.0))
+        record = call_record(kernel, session, call, completion, None)  # type: ignore[arg-type]
+        assert list(record.items()) == list(ModelCalled.from_data(record).to_data().items())
+        assert record["sampled"] is True
 
 
 def test_tokens_are_counted_and_marked():

@@ -214,10 +214,10 @@ def test_turns_are_bounded():
 
 
 def test_repetition_ends_a_turn():
-    """The same calls three times in a row are a loop."""
+    """The same calls with the same results six times in a row are a loop."""
     model = says(calls("add", a=1, b=1))
     assert status_of(Agent("a", model=model, tools=[add])) == "repetition"
-    assert len(model.requests) == 3
+    assert len(model.requests) == 6
 
 
 def test_other_calls_in_between_are_no_repetition():
@@ -515,7 +515,7 @@ def test_giving_up_as_the_answer_comes():
             async def wait() -> None:
                 await pending
 
-            pending._future.add_done_callback(lambda _: waiter.cancel())  # before the waiter is woken
+            pending._get_future().add_done_callback(lambda _: waiter.cancel())  # before the waiter is woken
             waiter = asyncio.create_task(wait())
             with pytest.raises(asyncio.CancelledError):
                 await waiter

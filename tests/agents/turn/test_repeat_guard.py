@@ -1,24 +1,69 @@
-"""A model that goes round in circles is noticed: by its calls, or by its words."""
+"""A model that goes round in circles is noticed, told, and stopped where it goes on: by its calls, or by its words."""
 
 from __future__ import annotations
 
+import pytest
+
+import lyra
+from lyra import Agent, tool
 from lyra.agents.turn.turn import RepeatGuard
-from lyra.core.tool import ToolCall
+from lyra.core.tool import ToolCall, ToolResult
+from lyra.errors import AgentFailed
+from tests.agents.support import says
+
+WORDS = "I will now look at the next part of the file."
 
 
-def statuses(texts: list[str], *, same_calls: bool = False) -> list[str]:
-    guard = RepeatGuard()
-    calls = [[ToolCall(f"c{number}", "Read", {"n": 0 if same_calls else number})] for number in range(len(texts))]
-    return [guard.status_of(answer, text) for answer, text in zip(calls, texts, strict=True)]
+def checks(texts: list[str], outputs: list[object] | None = None, *, same_calls: bool = False) -> list[str]:
+    """What the guard says after each answer: `told`, the status that ends the turn, or nothing."""
+    guard, said = RepeatGuard(), []
+    for number, text in enumerate(texts):
+        call = ToolCall(f"c{number}", "Read", {"n": 0 if same_calls else number})
+        result = ToolResult(call.id, "Read", "same" if outputs is None else outputs[number])
+        status, notice = guard.check([call], [result], text)
+        said.append(status or ("told" if notice else ""))
+    return said
 
 
-def test_the_same_calls_three_times_in_a_row() -> None:
-    assert statuses(["a", "b", "c"], same_calls=True) == ["", "", "repetition"]
+def test_equal_calls_with_equal_results_are_told_and_then_end_the_turn() -> None:
+    assert checks(list("abcdef"), same_calls=True) == ["", "", "told", "told", "told", "repetition"]
 
 
-def test_the_same_words_six_times_in_a_row() -> None:
+def test_another_result_or_another_call_between_begins_the_count_anew() -> None:
+    assert not any(checks(list("abcdef"), ["1", "1", "2", "2", "1", "1"], same_calls=True))
+    assert not any(checks(list("abcdef")))
+
+
+def test_the_same_words_are_told_and_then_end_the_turn() -> None:
     """Words in between begin the count anew, and short words may be said often."""
-    words = "I will now look at the next part of the file."
-    assert statuses([words] * 6)[-2:] == ["", "repeated_text"]
-    assert not any(statuses([words] * 5 + ["Found it, going on."] + [words] * 5))
-    assert not any(statuses(["Next."] * 20))
+    assert checks([WORDS] * 12) == [""] * 5 + ["told"] * 6 + ["repeated_text"]
+    assert not any(checks([WORDS] * 5 + ["Found it, going on."] + [WORDS] * 5))
+    assert not any(checks(["Next."] * 20))
+
+
+def make_agent(model: object, *, polling: bool) -> Agent:
+    @tool(polling=polling, trusted=True)
+    def state() -> str:
+        """How the build goes."""
+        return "building"
+
+    return Agent("a", model=model, tools=[state])  # type: ignore[arg-type]
+
+
+CALL = {"tool_calls": [{"name": "state", "arguments": {}}], "text": WORDS}
+
+
+def test_a_polling_tool_may_say_the_same_any_number_of_times() -> None:
+    model = says(*[CALL] * 15, {"text": "done"})
+    assert lyra.run(make_agent(model, polling=True), "wait") == "done"
+    assert not any("Notice" in str(message) for request in model.requests for message in request.messages)
+
+
+def test_the_model_is_told_in_the_result_before_the_turn_ends() -> None:
+    model = says(*[CALL] * 4, {"text": "I see."})
+    assert lyra.run(make_agent(model, polling=False), "wait") == "I see."
+    outputs = [message.tool_results[0].output for message in model.requests[-1].messages if message.role == "tool"]
+    assert [output.startswith("building\n\n(Notice by the program") for output in outputs] == [False, False, True, True]
+    with pytest.raises(AgentFailed) as caught:
+        lyra.run(make_agent(says(*[CALL] * 8), polling=False), "wait")
+    assert caught.value.fields["status"] == "repetition"

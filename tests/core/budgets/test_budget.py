@@ -378,7 +378,7 @@ def test_the_race_notices_a_budget_that_forgets(monkeypatch):
 
     def careless(self, usage):
         self.charge(usage)
-        return Reservation(self, ())
+        return Reservation(self, 0)
 
     monkeypatch.setattr(Budget, "reserve", careless)
     assert any("is over a limit" in failure for failure in races.run(3, seed=1).failures)

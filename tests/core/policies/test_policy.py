@@ -24,6 +24,7 @@ from lyra.core.policies.policy import (
     counts_as_failure,
     error_class,
 )
+from lyra.core.policies.retry import PatientRetry
 from lyra.errors import CircuitOpen, ConfigError, ModelError, RateLimited, ToolError
 from tests.cases import cases, each
 from verify.load import races
@@ -173,6 +174,22 @@ def test_attempts_count_calls():
     assert not Retry(on=("rate_limit",)).should_retry(TimeoutError(), 1)
     assert Retry(on=("invalid_request",)).should_retry(ValueError(), 1)
     assert not Retry.of(None).should_retry(TimeoutError(), 1)
+
+
+def test_patience_is_for_servers_that_answer():
+    """Many tries where a server said that it has no room or failed; few where nothing says that there is one."""
+    patient = PatientRetry(max_attempts=10)
+    for error, tries in (
+        (ModelError("no room", kind="overloaded", status=529), 10),
+        (ModelError("slow down", kind="rate_limit"), 10),
+        (ModelError("oops", kind="temporary", status=500), 10),
+        (ModelError("no route", kind="connection"), 4),
+        (ModelError("broke off", kind="stream_truncated"), 4),
+    ):
+        assert patient.attempts_for(error) == tries
+        assert [patient.should_retry(error, attempt) for attempt in (tries - 1, tries)] == [True, False]
+        assert Retry(max_attempts=7).attempts_for(error) == 7
+    assert PatientRetry(max_attempts=2).attempts_for(ModelError("no route", kind="connection")) == 2
 
 
 def test_a_server_that_asks_for_a_pause_gets_it():

@@ -225,6 +225,33 @@ def test_retry_waits_on_the_kernels_clock(clock):
     run(main())
 
 
+def test_who_declares_an_effect_is_told_before_each_wait(clock):
+    """With the arguments of the call, the try that comes next and how many there are at most."""
+    told = []
+
+    async def flaky(name):
+        raise ConnectionError("reset")
+
+    declared = Effect(
+        flaky,
+        name="flaky",
+        retry={"max_attempts": 3, "backoff": {"kind": "constant", "initial_s": 2}},
+        on_retry=lambda name, **facts: told.append((name, facts["attempt"], facts["of"], facts["wait_s"])),
+    )
+
+    async def program(ctx):
+        return await ctx.do(declared, "x", idempotent=True)
+
+    async def main():
+        async with Kernel(clock=clock) as kernel:
+            handle = kernel.spawn(program)
+            await pass_time(kernel, clock, 10)
+            assert (await handle.wait()).reason == "error"
+        assert told == [("x", 2, 3, 2.0), ("x", 3, 3, 2.0)]
+
+    run(main())
+
+
 def test_timeout(clock):
     """One try may take `timeout_s`; then it is cancelled and DeadlineExceeded is raised (and may be retried)."""
     cancelled = []

@@ -13,10 +13,13 @@ from lyra.agents.headless.options import HeadlessOptions
 from lyra.agents.session.events import Interrupted, ToolEnded, ToolProgress
 from lyra.config import Config
 from lyra.kernel.kernel import Kernel
-from lyra.mcp import Approvals, McpServers
+from lyra.mcp import Approvals, McpServers, ServerSettings
 from lyra.tools.function import tool
 from tests.agents.support import calls, says
 from tests.mcp.support import HERE, PYTHON, QUICK, SEEN, run, tiny, using
+from tests.silent_server import silent_server
+
+__all__ = ["silent_server"]
 
 
 @asynccontextmanager
@@ -265,5 +268,22 @@ def test_lyra_agent_waits_as_long_as_start_s_says(tmp_path, monkeypatch):
         async with command.with_servers(Invocation(), options) as equipped:
             assert asyncio.get_running_loop().time() - began < 20
             assert [state["failure"]["kind"] for state in equipped.facts["mcp_servers"]] == ["timeout"]
+
+    run(main())
+
+
+def test_servers_that_connect_in_the_background_are_waited_for_once(silent_server, monkeypatch):
+    """`begin` returns at once; `settle` waits for a few seconds after it, and names each server that is late once."""
+    monkeypatch.setattr("lyra.mcp.servers.SETTLE_S", 0.3)
+
+    async def main():
+        servers = McpServers(
+            [ServerSettings(name="mute", transport="http", url=silent_server)], approvals=Approvals(None), folder=None
+        )
+        async with servers:
+            assert [state.state for state in servers.begin()] == ["connecting"]
+            assert await servers.settle() == ["mute"]
+            assert await servers.settle() == []
+            assert [state.state for state in servers.states()] == ["connecting"]
 
     run(main())

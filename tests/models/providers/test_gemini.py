@@ -20,6 +20,7 @@ from lyra.models.provider import Request
 from lyra.models.providers.gemini import Gemini, GeminiReader, gemini_body
 from lyra.models.settings import ProviderSettings, Timeouts
 from lyra.models.stream import (
+    BROKEN_CALL,
     Completion,
     Finished,
     Fold,
@@ -278,7 +279,7 @@ def test_fields_and_parts_that_are_new_are_passed_over():
 def test_arguments_that_are_no_object_are_never_dispatched(args):
     """The error names the tool."""
     with pytest.raises(ModelError) as caught:
-        read(sse(chunk(call("weather", json.loads(args)), finish="STOP")))
+        fold(read(sse(chunk(call("weather", json.loads(args)), finish="STOP"))))
     assert (caught.value.kind, caught.value.tool) == ("malformed", "weather")
 
 
@@ -294,10 +295,11 @@ def test_a_call_in_pieces_is_never_dispatched():
 def test_a_call_that_the_model_broke_is_an_error(reason):
     """There is nothing to dispatch."""
     data = {"candidates": [{"finishReason": reason, "finishMessage": "Malformed function call: weather(", "index": 0}]}
+    events = read(sse(data))
+    assert events[-1] == Finished(BROKEN_CALL)
     with pytest.raises(ModelError) as caught:
-        read(sse(data))
-    assert (caught.value.kind, caught.value.provider_code) == ("malformed", reason)
-    assert "weather" in caught.value.message
+        fold(events)
+    assert caught.value.kind == "malformed"
 
 
 def test_a_blocked_prompt_is_refused_content():
@@ -743,3 +745,13 @@ def test_text_that_comes_a_while_after_a_finish_reason_is_not_lost():
 
     assert run(main(1.0)) == "ab"
     assert run(main(0.05)) == "a"
+
+
+@pytest.mark.parametrize(("thinking", "level"), [(2_048, "low"), (8_192, "medium"), (24_576, "high")])
+def test_later_models_get_a_level_of_thinking(thinking, level):
+    """Numbers are for those before 3; a model that is to think no more gets no level."""
+    for model in ("gemini-3.8-flash", "gemini-4-argon"):
+        body = gemini_body(Request(model, (Message("user", "hi"),), thinking_tokens=thinking))
+        assert body["generationConfig"]["thinkingConfig"] == {"thinkingLevel": level, "includeThoughts": True}
+    early = gemini_body(Request("gemini-2.5-flash", (Message("user", "hi"),), thinking_tokens=thinking))
+    assert early["generationConfig"]["thinkingConfig"]["thinkingBudget"] == thinking

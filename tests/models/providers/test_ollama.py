@@ -213,9 +213,11 @@ def test_a_line_that_cannot_be_read_is_an_error(bad):
 def test_arguments_that_are_no_object_are_never_dispatched(arguments):
     """The error names the tool."""
     data = lines(line(message=calls(("get_current_weather", arguments))), last())
-    given, error = read_until(OllamaReader(), data)
-    assert (error.kind, error.tool) == ("malformed", "get_current_weather")
-    assert not [item for item in given if isinstance(item, ToolEnd)]
+    given = events_of(data)
+    with pytest.raises(ModelError) as caught:
+        fold(given)
+    assert (caught.value.kind, caught.value.tool) == ("malformed", "get_current_weather")
+    assert [item.call.arguments for item in given if isinstance(item, ToolEnd)] == [{}]
 
 
 def test_lines_after_the_end_are_ignored():

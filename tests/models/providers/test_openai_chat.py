@@ -213,7 +213,7 @@ def test_a_call_without_arguments_has_none() -> None:
 
 def test_arguments_that_are_no_object_are_an_error() -> None:
     with pytest.raises(ModelError) as caught:
-        read(ChatReader(), sse(*chat_events(call_delta(0, "c", "now", "[1]"), finish="tool_calls"), done=True))
+        fold(read(ChatReader(), sse(*chat_events(call_delta(0, "c", "now", "[1]"), finish="tool_calls"), done=True)))
     assert caught.value.kind == "malformed"
     assert caught.value.tool == "now"
 
@@ -221,7 +221,7 @@ def test_arguments_that_are_no_object_are_an_error() -> None:
 def test_a_call_cut_at_the_limit_says_so() -> None:
     events = chat_events(call_delta(0, "c", "get_weather", '{"city": "Pa'), finish="length")
     with pytest.raises(ModelError) as caught:
-        read(ChatReader(), sse(*events, done=True))
+        fold(read(ChatReader(), sse(*events, done=True)))
     assert caught.value.tool == "get_weather"
     assert "max_tokens" in str(caught.value.hint)
 

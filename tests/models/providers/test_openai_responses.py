@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from lyra.core.message import Message
+from lyra.core.secrets.secret import Secret
 from lyra.core.tool import ToolCall
 from lyra.errors import ConfigError, ModelError
 from lyra.models.provider import Request
+from lyra.models.providers.openai import OpenAI
 from lyra.models.providers.openai_responses import ResponsesReader, responses_body
+from lyra.models.settings import settings_of
 from lyra.models.stream import ThinkingDelta, TokenUsage
 from tests.models.oracle import PIXEL, REQUESTS, TALK, accepts
 from tests.models.server import Reply, Server, run, sse
@@ -209,7 +212,7 @@ def test_a_call_cut_at_the_limit_says_so() -> None:
     )
     events = [event for event in events if event["type"] != "response.output_item.done"]
     with pytest.raises(ModelError) as caught:
-        read(ResponsesReader(), sse(*events))
+        fold(read(ResponsesReader(), sse(*events)))
     assert caught.value.tool == "get_weather"
     assert "max_tokens" in str(caught.value.hint)
 
@@ -256,3 +259,32 @@ def test_an_error_may_have_a_number_for_a_code() -> None:
     with pytest.raises(ModelError) as caught:
         read(ResponsesReader(), sse({"type": "error", "code": 429, "message": "slow"}))
     assert caught.value.kind == "rate_limit"
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "settings", "path"),
+    [
+        ("openai", "gpt-6.1-sol", {}, "responses"),
+        ("openai", "gpt-5.2", {}, "responses"),
+        ("openai", "gpt-5.4-mini", {}, "responses"),
+        ("openai", "gpt-5", {}, "chat/completions"),
+        ("openai", "gpt-5.1-codex-mini", {}, "chat/completions"),
+        ("openai", "gpt-4o", {}, "chat/completions"),
+        ("openai", "gpt-6.1-sol", {"api": "chat"}, "chat/completions"),
+        ("openai", "gpt-4o", {"api": "responses"}, "responses"),
+        ("here", "gpt-6.1-sol", {}, "chat/completions"),
+    ],
+)
+def test_a_model_that_needs_responses_is_asked_by_them(
+    provider: str, model: str, settings: dict[str, str], path: str
+) -> None:
+    """Later models refuse tools in chat completions while they think; other servers may have nothing but those, and
+    what the settings say counts."""
+    given = {"base_url": "https://host.example/v1", "api_key": Secret("k"), **settings}
+    client = OpenAI(settings_of(provider, given))
+    request = Request(model, TALK, thinking_tokens=9_000)
+    assert client.url(request) == f"https://host.example/v1/{path}"
+    assert ("input" in client.body(request)) == (path == "responses")
+    assert isinstance(client.reader(request), ResponsesReader) == (path == "responses")
+    with_stop = Request(model, TALK, stop=("x",))
+    assert settings or client.url(with_stop).endswith("chat/completions"), "the other API takes no stop texts"

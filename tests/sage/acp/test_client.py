@@ -102,12 +102,18 @@ class Desk:
 
     @asynccontextmanager
     async def editor(
-        self, *replies: dict[str, Any], files: bool = False, words: tuple[str, ...] = (), model: str | None = None
+        self,
+        *replies: dict[str, Any],
+        files: bool = False,
+        words: tuple[str, ...] = (),
+        model: str | None = None,
+        **variables: str,
     ) -> AsyncIterator[tuple[Editor, Any]]:
         """A started `sage acp` and its editor. `model` in place of the script; empty: none is named."""
         env = {**os.environ, "HOME": str(self.folder / "home"), "XDG_DATA_HOME": str(self.folder / "data")}
         for name in ("LYRA_AGENT_MODEL", "ANTHROPIC_API_KEY"):
             env.pop(name, None)
+        env |= variables
         editor = Editor()
         chosen = self.script(*replies) if model is None else model
         options = (*(("--model", chosen) if chosen else ()), *words)

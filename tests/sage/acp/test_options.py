@@ -10,6 +10,7 @@ import pytest
 
 from lyra.cli.commands.acp import sage_acp as acp_command
 from lyra.cli.main import sage
+from tests.real_models import FakeVendor, Vendor, write_settings
 from tests.sage.acp.test_client import Desk, call, text
 
 WRITE = call("Write", file_path="a.txt", content="new")
@@ -52,6 +53,18 @@ async def test_limits(desk: Desk) -> None:
 
 
 @pytest.mark.slow
+async def test_answers(vendor: Vendor, provider: FakeVendor, desk: Desk) -> None:
+    """How long one may be, and how much the model thinks before it."""
+    write_settings(vendor, desk.folder / "home")
+    words = ("--model", vendor.model, "--max-tokens", "700", "--effort", "high")
+    async with desk.editor(model="", words=words, **vendor.variables(provider.url)) as (_, agent):
+        session = (await agent.new_session(cwd=str(desk.work), mcp_servers=[])).session_id
+        await agent.prompt(session_id=session, prompt=text("go"))
+    assert provider.requests[-1].asks_to_think
+    assert "700" in str(provider.requests[-1].body)
+
+
+@pytest.mark.slow
 async def test_files_and_folders(desk: Desk) -> None:
     """A system prompt, an audit log, a further folder, and the trust of the project's own files."""
     more = desk.folder / "more"
@@ -75,7 +88,7 @@ def test_only_options_that_mean_something_in_an_editor_are_offered(capsys: pytes
     offered = {name for parameter in acp_command.params for name in parameter.opts}
     assert offered == {
         *("--model", "--system", "--permission-mode", "--allowed-tools", "--disallowed-tools", "--max-budget-usd"),
-        *("--max-turns", "--max-steps", "--add-dir", "--audit", "--audit-level"),
+        *("--max-turns", "--max-steps", "--max-tokens", "--effort", "--add-dir", "--audit", "--audit-level"),
         *("--trust-folder", "--trust-project", "--set", "--debug", "--log-level", "--log-format"),
     }
     for flag in ("-p", "--print", "--output-format", "--json-schema", "--input-format", "--output-mode", "-c", "-r"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,6 +18,9 @@ from lyra.agents.headless.options import HeadlessOptions
 from lyra.sage.acp.sage_sessions import SageSessions
 from tests.real_models import PIXEL, Answer, Call, FakeVendor, Vendor
 from tests.sage.acp.test_client import Editor, text
+from tests.silent_server import silent_server
+
+__all__ = ["silent_server"]
 
 
 @asynccontextmanager
@@ -98,11 +102,64 @@ async def test_commands_show_the_window_and_the_cost(vendor: Vendor, provider: F
 
 
 async def test_a_cut_answer_is_told(vendor: Vendor, provider: FakeVendor, tmp_path: Path) -> None:
-    """By the protocol's own stop reason; the answer stays in the conversation, once."""
-    provider.say(Answer("Once upon", is_cut=True), Answer("a time."))
+    """By the protocol's own stop reason, where it went on and was cut each time; it stays in the conversation, once."""
+    provider.say(*[Answer("Once upon", is_cut=True)] * 9, Answer("a time."))
     async with editing(tmp_path, vendor.model) as (_, agent, session):
         ended = await agent.prompt(session_id=session, prompt=text("A story"))
         assert ended.stop_reason == "max_tokens"
         ended = await agent.prompt(session_id=session, prompt=text("Go on"))
         assert ended.stop_reason == "end_turn"
-    assert provider.requests[-1].said == ["Once upon"]
+    assert provider.requests[-1].said == ["Once upon"] * 9
+
+
+async def test_a_wait_for_the_provider_is_told(vendor: Vendor, provider: FakeVendor, tmp_path: Path) -> None:
+    """As a thought, with the seconds and the tries; a cancelled prompt ends the wait."""
+    provider.say(Answer("slow down", status=429), Answer("Hello."))
+    async with editing(tmp_path, vendor.model) as (editor, agent, session):
+        ended = await agent.prompt(session_id=session, prompt=text("Hi"))
+        assert (ended.stop_reason, editor.text()) == ("end_turn", "Hello.")
+        thoughts = [update.content.text for update in editor.of("agent_thought_chunk")]
+        assert thoughts == ["(rate limited, again in 1 s (2 of 10))\n"]
+        provider.say(Answer("slow down", status=429, retry_after="60"), Answer("Hello."))
+        asked = asyncio.ensure_future(agent.prompt(session_id=session, prompt=text("Again")))
+        await editor.until(lambda: len(editor.of("agent_thought_chunk")) == 2)
+        await agent.cancel(session_id=session)
+        assert (await asyncio.wait_for(asked, 10)).stop_reason == "cancelled"
+
+
+async def test_a_call_that_cannot_be_read_does_not_end_the_prompt(
+    vendor: Vendor, provider: FakeVendor, tmp_path: Path
+) -> None:
+    provider.say(Answer(calls=(Call("Read", {}),), raw='{"file_path": "a.txt",,}'), Answer("I see."))
+    async with editing(tmp_path, vendor.model) as (editor, agent, session):
+        ended = await agent.prompt(session_id=session, prompt=text("Hi"))
+        assert (ended.stop_reason, editor.text()) == ("end_turn", "I see.")
+
+
+async def test_polling_does_not_end_the_prompt(vendor: Vendor, provider: FakeVendor, tmp_path: Path) -> None:
+    poll = Answer(calls=(Call("BashOutput", {"bash_id": "bash_7"}),))
+    provider.say(*[poll] * 8, Answer("It is done."))
+    async with editing(tmp_path, vendor.model) as (editor, agent, session):
+        ended = await agent.prompt(session_id=session, prompt=text("Wait"))
+        assert (ended.stop_reason, editor.text()) == ("end_turn", "It is done.")
+
+
+async def test_effort_is_a_command_of_the_editor_too(vendor: Vendor, provider: FakeVendor, tmp_path: Path) -> None:
+    async with editing(tmp_path, vendor.model) as (editor, agent, session):
+        await agent.prompt(session_id=session, prompt=text("/effort high"))
+        assert "effort: high" in editor.text()
+        await agent.prompt(session_id=session, prompt=text("Hi"))
+    assert provider.requests[-1].asks_to_think
+
+
+async def test_a_silent_server_does_not_hold_up_the_session(
+    vendor: Vendor, provider: FakeVendor, tmp_path: Path, silent_server: str
+) -> None:
+    """The session opens at once; the first prompt goes on after a few seconds and says which server is left out."""
+    settings = Path(os.environ["HOME"]) / ".config" / "lyra" / "lyra.toml"
+    settings.write_text(f'{vendor.settings}\n[mcp.servers.slow]\nurl = "{silent_server}"\ntransport = "http"\n')
+    async with editing(tmp_path, vendor.model) as (editor, agent, session):
+        ended = await asyncio.wait_for(agent.prompt(session_id=session, prompt=text("Hi")), 25)
+        assert ended.stop_reason == "end_turn"
+        assert "MCP servers that do not answer yet: slow" in editor.text()
+        assert editor.text().endswith("Hello.")

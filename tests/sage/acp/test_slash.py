@@ -21,6 +21,7 @@ SHOWN = {
     "cost": ("cost", "this session"),
     "status": ("status", "sim/script"),
     "diff": ("diff", "a.txt"),
+    "add-dir": ("add-dir", "/add-dir FOLDER adds one"),
     "checkpoint": ("checkpoint here", "/restore here"),
     "restore": ("restore here", "back at"),
     "tools": ("tools Read", "file_path"),

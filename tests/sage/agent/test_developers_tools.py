@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from lyra.sage.commands.registry import run_command
+from lyra.sage.session.snapshots import POOL_FOLDER
 from tests.sage.agent.test_questions_asked import Person, bash, results
 from tests.sage.open_session import Project, call
 
@@ -169,3 +171,32 @@ async def test_a_folder_that_is_added_is_worked_in_and_stays(project: Project, t
         assert (more / "a.txt").read_text() == "one\n"
     async with project.open(options={"attended": True}, resume="") as session:
         assert session.headless.setup.also == (str(more),)
+
+
+async def test_what_is_added_is_kept_once_for_all_sessions(project: Project, tmp_path: Path) -> None:
+    """Undo needs the contents of an added folder; sessions share them, and the last one takes them along."""
+    more = tmp_path / "more"
+    for number in range(20):
+        put(more / f"{number}.txt", f"{number}\n" * 50_000)
+    added = {"attended": True, "mode": "sandboxed", "also": (str(more),)}
+    pool = project.data / POOL_FOLDER
+    sessions = []
+    for _ in range(3):
+        script = [*bash(f"rm {more}/3.txt"), {"text": "."}]
+        async with project.open(*script, options=added) as session:
+            await Person("deny").talk(session, "go")
+            assert not (more / "3.txt").exists()
+            await session.undo()
+            assert (more / "3.txt").read_text() == "3\n" * 50_000
+            sessions.append(session.place)
+    assert {path.stat().st_nlink for path in pool.iterdir()} == {4}  # one content, three sessions
+    written = {entry.stat().st_ino: entry.stat().st_size for entry in project.data.rglob("*") if entry.is_file()}
+    assert sum(size for size in written.values() if size >= 100_000) < 20 * 150_000 * 1.2
+    for place in sessions:
+        shutil.rmtree(place)
+    (tmp_path / "other").mkdir()
+    put(tmp_path / "other/a", "a")
+    added["also"] = (str(tmp_path / "other"),)
+    async with project.open(*bash("true"), {"text": "."}, options=added) as session:
+        await Person("deny").talk(session, "go")
+    assert [path for path in pool.iterdir() if path.stat().st_size >= 100_000] == []

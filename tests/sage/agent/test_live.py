@@ -301,11 +301,11 @@ async def test_a_turn_that_fails_stays_in_the_conversation(place: Place) -> None
     """A loop guard ends the turn with a status of its own and a summary; what was read before is not lost."""
     (place.folder / "a.txt").write_text("some text")
     again = call("Read", file_path="a.txt")
-    async with place.open(again, again, again, again) as session:
+    async with place.open(*[again] * 6) as session:
         result = (await say(session, "read"))[-1]
         assert result["status"] == "repetition"
         assert "same tool calls" in result["text"]
-        assert "Read 2×" in result["text"]
+        assert "Read 6×" in result["text"]
         assert [message.role for message in session.messages][:3] == ["user", "assistant", "tool"]
 
 

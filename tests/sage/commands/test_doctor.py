@@ -25,7 +25,8 @@ async def test_the_command_shows_them_and_the_sandbox(project: Project) -> None:
     async with project.open() as session:
         listed = {row[0]: row[1] for row in rows(await run(session, "/doctor"))}
     assert set(listed) == {
-        *("model", "sessions", "index", "usage", "trust", "git", "rg", "prompt_toolkit", "rich", "sandbox")
+        *("model", "sessions", "index", "usage", "trust", "git", "rg", "prompt_toolkit", "rich", "sandbox"),
+        "commands",
     }
     assert listed["model"] == listed["index"] == listed["sessions"] == "ok"
 

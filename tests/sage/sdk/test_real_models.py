@@ -70,12 +70,13 @@ async def test_a_model_without_a_published_price(vendor: Vendor, provider: FakeV
 
 
 async def test_a_cut_answer_is_told(vendor: Vendor, provider: FakeVendor, work: Path) -> None:
-    """The result has what there is, and is no success: its status and its error say what cut it."""
+    """It goes on; where it is cut again and again the result has what there is, and is no success: its status and its
+    error say what cut it."""
     provider.say(Answer("Once upon", is_cut=True))
     result = await SageAgentSDK(model=vendor.model).run("A story")
-    assert (result.status, result.final_result, result.is_success) == ("max_tokens", "Once upon", False)
+    assert (result.status, result.final_result, result.is_success) == ("max_tokens", "Once upon" * 9, False)
     assert result.error is not None
-    assert "cut off at its longest of 8192 tokens" in result.error.message
+    assert "cut off at its longest" in result.error.message
     events = [event async for event in query("A story", model=vendor.model)]
     assert [event.type for event in events[-2:]] == ["error", "result"]
-    assert (events[-1].status, events[-1].text) == ("max_tokens", "Once upon")
+    assert (events[-1].status, events[-1].text) == ("max_tokens", "Once upon" * 9)

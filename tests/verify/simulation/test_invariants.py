@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lyra.core.budgets.budget import Budget, Reservation
+from lyra.core.budgets.budget import Budget, Reservation, lanes
 from lyra.core.ids import make_random
 from lyra.core.policies.policy import RestartWindow
 from lyra.core.rights.capability import Grant
@@ -67,10 +67,9 @@ def _skip_rows(patch):
 
 def _never_refuse(patch):
     def reserve(self, usage):
-        for _, taken, _ in self._chain:
-            for index, amount in usage.items:
-                taken[index] += amount
-        return Reservation(self, usage.items)
+        for scope in self._chain:
+            scope._taken += usage.packed
+        return Reservation(self, usage.packed)
 
     patch.setattr(Budget, "reserve", reserve)
 
@@ -80,7 +79,7 @@ def _generous_children(patch):
 
     def larger(self, limits):
         scope = child(self, limits)
-        scope._limits[0] = 1 << 60
+        scope._limits += (1 << 60) - lanes(scope._limits)[0]
         return scope
 
     patch.setattr(Budget, "child", larger)
@@ -218,10 +217,9 @@ def _hoarding(patch):
 
     def hoard(self, reservation, actual=None):
         over = settle(self, reservation, actual)
-        if actual is not None and not actual.items:
-            for _, taken, _ in self._chain:
-                for index, amount in reservation.items:
-                    taken[index] += amount
+        if actual is not None and not actual:
+            for scope in self._chain:
+                scope._taken += reservation.packed
         return over
 
     patch.setattr(Budget, "settle", hoard)

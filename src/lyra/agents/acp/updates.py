@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from acp import helpers, schema
 
-from lyra.agents.session.events import AnyLine, ToolEndLine, ToolStartLine
+from lyra.agents.session.events import AnyLine, ToolEndLine, ToolStartLine, retry_sentence
 from lyra.core.message import Message
 from lyra.core.secrets.visible import without_invisible
 from lyra.core.tool import ToolResult
@@ -172,6 +172,9 @@ class TurnUpdates:
             await self._tell(helpers.update_agent_message_text(render_text(line["delta"])))
         elif line["type"] == "thinking_delta":
             await self._tell(helpers.update_agent_thought_text(render_text(line["delta"])))
+        elif line["type"] == "retry":
+            sentence = retry_sentence(line["reason"], line["wait_s"], line["attempt"], line["of"])
+            await self._tell(helpers.update_agent_thought_text(f"({sentence})\n"))
         elif line["type"] == "tool_start":
             await self._on_started(line)
         elif line["type"] == "tool_progress":

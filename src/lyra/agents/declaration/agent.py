@@ -39,6 +39,7 @@ ToolValue: TypeAlias = "Tool | Callable[..., Any] | ToolSource | _UsableAsTool" 
 ITERATIONS_MAX: Final = 20  # model calls for one message
 PARALLEL_TOOLS: Final = 8
 MAX_TOKENS: Final = 4096  # of one answer, unless the agent says otherwise
+CONTINUATIONS: Final = 8  # of answers that were cut off at the longest, for one message
 MIN_TOKENS: Final = 256  # a budget that cannot pay for so long an answer refuses the call
 
 _RETRY: Final = Retry(max_attempts=3, backoff=Backoff(initial_s=0.5, max_s=30.0, jitter=0.2))
@@ -52,6 +53,7 @@ class AgentDeclaration:
         "budget",
         "circuit_breaker",
         "context",
+        "continuations",
         "description",
         "fallback",
         "fit_budget",
@@ -95,7 +97,7 @@ class AgentDeclaration:
         fallback: str | LLMProvider | Iterable[str | LLMProvider] | None = (),
         temperature: float | None = None,
         top_p: float | None = None,
-        max_tokens: int = MAX_TOKENS,
+        max_tokens: int | None = MAX_TOKENS,
         min_tokens: int = MIN_TOKENS,
         fit_budget: bool = False,
         thinking_tokens: int | None = None,
@@ -139,7 +141,9 @@ class AgentDeclaration:
         self.temperature = None if temperature is None else real(temperature, "temperature", least=0.0, most=2.0)
         self.top_p = None if top_p is None else real(top_p, "top_p", least=0.0, most=1.0)
         self.sampling: dict[str, Any] = {}  # further fields of its Requests, set where it runs as a stage of a pipeline
-        self.max_tokens = check_integer(max_tokens, "max_tokens", least=1, most=10**7)
+        # None is the longest answer of the model; one that is cut there goes on, so often for one message.
+        self.max_tokens = None if max_tokens is None else check_integer(max_tokens, "max_tokens", least=1, most=10**7)
+        self.continuations = CONTINUATIONS if max_tokens is None else 0
         self.min_tokens = check_integer(min_tokens, "min_tokens", least=1, most=10**7)
         if not isinstance(fit_budget, bool):
             raise ConfigError(f"fit_budget is True or False, not {fit_budget!r}", key="fit_budget")

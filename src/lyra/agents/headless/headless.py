@@ -33,6 +33,7 @@ from lyra.agents.session.events import (
     AnswerDone,
     AnswerFailed,
     AnyLine,
+    DeniedCall,
     ErrorLine,
     HookNotice,
     NoticeLine,
@@ -88,6 +89,7 @@ class Headless:
         self._stream: Stream[Any, Any] | None = None
         self._is_stopped = False
         self.failure: LyraError | None = None  # of the last task
+        self._seen = _SeenLines()  # of the last task
         self._metrics = Metrics()
         self._began_s = 0.0
         self._stack = contextlib.AsyncExitStack()
@@ -201,9 +203,9 @@ class Headless:
         context = "" if self.hooks is None else self.hooks.take_context()
         if context:
             task = f"{task}\n\n{context}" if isinstance(task, str) else [*_to_list(task), context]
-        for notice in self._notices():
+        for notice in [*self._notices(), *await self._wait_for_servers()]:
             yield notice
-        self._is_stopped, self.failure = False, None
+        self._is_stopped, self.failure, self._seen = False, None, _SeenLines()
         text, value, status = "", None, "success"
         stream = self._stream = self.process.stream(task, events=True, budget=budget, only=only)
         try:
@@ -214,6 +216,7 @@ class Headless:
                         text, status = event.text, event.status
                     line = event_line(event, progress=self.options.attended)
                     if line is not None:
+                        self._seen.see(line)
                         yield line
             value = await stream
             if status == CUT_BY_PROVIDER:
@@ -232,6 +235,14 @@ class Headless:
         if self.failure is not None:
             yield error_line(self.failure)
         yield self._last_line(text, value, status)
+
+    async def _wait_for_servers(self) -> list[NoticeLine]:
+        """Wait a few seconds for sources of tools that connect in the background, and tell which are left out."""
+        late: list[str] = []
+        for source in self.options.tools:
+            if (settle := getattr(source, "settle", None)) is not None:
+                late += await settle()
+        return [{"type": "notice", "text": late_servers(late), "level": "warning", "source": "mcp"}] if late else []
 
     def _notices(self) -> list[NoticeLine]:
         """Return what hooks outside a turn have said to the user since the last line of this kind."""
@@ -255,7 +266,8 @@ class Headless:
             result["output"] = msgspec.to_builtins(value)
         if value is not None and ended in (CUT_BY_PROVIDER, CUT_BY_BUDGET):
             result["cut_off"] = ended
-        return result
+        self._seen.add_to(result)
+        return with_error(result, error)
 
     def _limit(self, failure: LyraError) -> LyraError:
         """Report an agent that used up its turns as a limit of this run."""
@@ -318,6 +330,41 @@ async def _tier() -> str:
         return await Sandbox().tier()
     except SandboxUnavailable:
         return "none"
+
+
+def late_servers(names: Sequence[str]) -> str:
+    """Return a sentence about MCP servers that a turn did not wait for."""
+    return (
+        f"MCP servers that do not answer yet: {', '.join(names)}; it goes on without them, and their tools come later"
+    )
+
+
+class _SeenLines:
+    """What the `result` of a task says of the lines before it."""
+
+    __slots__ = ("_calls", "_denied", "_retries")
+
+    def __init__(self) -> None:
+        self._calls: dict[str, dict[str, Any]] = {}  # arguments of calls under way, by id
+        self._denied: list[DeniedCall] = []
+        self._retries = 0
+
+    def see(self, line: AnyLine) -> None:
+        if line["type"] == "retry":
+            self._retries += 1
+        elif line["type"] == "tool_start":
+            self._calls[line["id"]] = line["arguments"]
+        elif line["type"] == "tool_end":
+            arguments = self._calls.pop(line["id"], {})
+            if line.get("error_code") == "permission_denied":
+                reason = str(line["output"])
+                self._denied.append({"tool": line["name"], "arguments": arguments, "reason": reason})
+
+    def add_to(self, result: ResultLine) -> None:
+        if self._denied:
+            result["denied"] = self._denied
+        if self._retries:
+            result["retries"] = self._retries
 
 
 # ---------------------------------------------------------------- lines
@@ -403,6 +450,17 @@ def error_line(error: LyraError, secrets: Iterable[str | Secret] = ()) -> ErrorL
     if error.fields.get("kind"):
         line["kind"] = redact(str(error.fields["kind"]), known)
     return line
+
+
+def with_error(result: ResultLine, error: LyraError | None) -> ResultLine:
+    """Return the `result` of a run with its error, if there is one, and then also with the calls that were denied."""
+    if error is not None:
+        line = error_line(error)
+        result["error"] = {"code": line["code"], "message": line["message"]}
+        if "hint" in line:
+            result["error"]["hint"] = line["hint"]
+        result.setdefault("denied", [])
+    return result
 
 
 def result_line(

@@ -17,6 +17,7 @@ from lyra.core.tool import Tool
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.source import ToolSource
 
+EFFORTS: Final = ("none", "low", "medium", "high")
 TURNS_MAX: Final = 100  # model calls for one task, unless the options say otherwise
 
 
@@ -36,6 +37,8 @@ class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
     attended: bool = False  # a person reads `interrupt` events and answers
     budget: Any = None  # money, or what a Budget is made of
     max_turns: int = TURNS_MAX
+    max_tokens: int | None = None  # of one answer; None: as the configuration says, else the model's own limit
+    effort: str = ""  # of EFFORTS: how much the model thinks; empty: as its vendor has it
     output: Any = None  # the wanted type of the answer, as for an Agent
     store: str = "memory"
     audit: str = ""  # a file or folder for the log of decisions; empty: the one that the configuration names

@@ -11,11 +11,12 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from lyra.agents.agent import Agent
+from lyra.agents.declaration.agent import CONTINUATIONS
 from lyra.agents.declaration.memory import Memory
 from lyra.agents.headless.options import HeadlessOptions, default_prompt
 from lyra.agents.helpers.task import task_tool
@@ -24,6 +25,8 @@ from lyra.config import KEYS, Config
 from lyra.config.asks import folder_asks
 from lyra.config.trust import FolderTrust, trust_for
 from lyra.core.checking.check import check_integer, did_you_mean
+from lyra.core.policies.retry import Backoff, PatientRetry
+from lyra.core.providers import EFFORT_TOKENS, can_think, default_model
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from lyra.sandbox import Sandbox
 
 
+_JITTER: Final = 0.2  # of the waits, so that not all programs ask again at once
 OFFERED_MAX: Final = 20  # tools of one source; where there are more, the model has to search for them
 _FETCH: Final = "WebFetch"
 _WILDCARDS: Final = frozenset("*?")
@@ -304,17 +308,17 @@ def _check_log(path: str, folder: str) -> None:
 # ---------------------------------------------------------------- run agent
 # The agent of a run: the model, the prompt and the bounds that the options and the configuration ask for.
 
-ANSWER_TOKENS_MAX: Final = 8_192  # of one answer: a file written whole should fit, and most models allow it
-
 
 def model_of(options: HeadlessOptions, config: Config, *, how: str = "say --model PROVIDER/MODEL") -> str:
-    """Return the model that the options name, else the configuration; ConfigError where none is named or it is not
-    known. `how` tells the first way to name one, which is that of the command."""
-    model = options.model or config.agent.model
+    """Return the model that the options name, else the configuration, else the default of a vendor whose key is in the
+    environment; ConfigError where there is none. `how` tells the first way to name one, which is that of the
+    command."""
+    model = options.model or config.agent.model or default_model(os.environ)[0]
     if not model:
         raise ConfigError(
             "no model is named",
-            hint=f'{how}, set LYRA_AGENT_MODEL, or write model = "…" under [agent] in lyra.toml',
+            hint=f'{how}, set LYRA_AGENT_MODEL, or write model = "…" under [agent] in lyra.toml; with a key such as '
+            "ANTHROPIC_API_KEY in the environment a default of its vendor is taken",
             key="model",
         )
     check_model_name(model, collect_keys(config))
@@ -327,7 +331,7 @@ def agent_of(name: str, options: HeadlessOptions, config: Config, setup: Headles
     system = options.system
     if system is None:
         system = default_prompt(setup.folder, setup.also, attended=options.attended)
-    return Agent(
+    agent: Agent[Any] = Agent(
         name,
         model=model,
         system=system,
@@ -336,6 +340,25 @@ def agent_of(name: str, options: HeadlessOptions, config: Config, setup: Headles
         memory=setup.memory,
         hooks=options.hooks,
         max_iterations=check_integer(options.max_turns, "max_turns", least=1, most=10**6),
-        max_tokens=ANSWER_TOKENS_MAX,
         output=options.output,
+        **answering_settings(options, config),
     )
+    agent.continuations = CONTINUATIONS
+    return agent
+
+
+def answering_settings(options: HeadlessOptions, config: Config) -> dict[str, Any]:
+    """Return the settings of an agent about its answers: how long they may be, the patience with its provider, and how
+    much it thinks."""
+    retry = config.retry
+    backoff = Backoff(initial_s=retry.initial_s, max_s=retry.max_s, jitter=_JITTER)
+    return {
+        "max_tokens": options.max_tokens or config.agent.max_tokens,
+        "retry": PatientRetry(max_attempts=retry.max_attempts, backoff=backoff),
+        "thinking_tokens": thinking_tokens(options.effort, model_of(options, config)),
+    }
+
+
+def thinking_tokens(effort: str, model: str) -> int | None:
+    """Return how many tokens a model may think for an effort; None where none is wanted, or it cannot think."""
+    return (EFFORT_TOKENS[effort] or None) if effort and can_think(model) is not False else None

@@ -118,7 +118,7 @@ def fit_agent(
     if stage.temperature is not None:
         fitted.temperature = stage.temperature
     if stage.max_tokens is not None:
-        fitted.max_tokens = stage.max_tokens
+        fitted.max_tokens, fitted.continuations = stage.max_tokens, 0
         fitted.min_tokens = min(agent.min_tokens, stage.max_tokens)
     if stage.generation is not None:
         fitted.top_p = agent.top_p if stage.generation.top_p is None else stage.generation.top_p

@@ -250,7 +250,7 @@ def sub_agent_of(
 ) -> AgentDeclaration:
     """Return an agent that works for another one, with that one's settings where none is given. Another model has no
     fallback."""
-    return AgentDeclaration(
+    agent = AgentDeclaration(
         f"{caller.name[: NAME_LENGTH_MAX - len(kind) - 1]}.{kind}",
         model=model or caller.model,
         fallback=caller.fallback if model in ("", caller.model) else (),
@@ -274,3 +274,5 @@ def sub_agent_of(
         max_parallel_tools=caller.max_parallel_tools,
         description=description,
     )
+    agent.continuations = caller.continuations
+    return agent

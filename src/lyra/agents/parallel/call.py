@@ -117,7 +117,7 @@ class ParallelCall:
 
     def was_free(self) -> bool:
         """Return whether it has cost nothing."""
-        return not any(scope.usage.items for scope in self.early_call._scopes)
+        return not any(scope.usage.packed for scope in self.early_call._scopes)
 
     def was_held(self) -> bool:
         """Return whether its own time limit ran while it waited for room in its budget."""

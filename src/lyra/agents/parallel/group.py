@@ -454,7 +454,7 @@ class JournaledDecision:
         journal = self._process.kernel.journal
         assert journal is not None
         if process_lives_on(self._process):
-            spent = usage.to_data() if usage.items else None
+            spent = usage.to_data() if usage.packed else None
             row = rows.Finished(self._key, rows.Raw(codec.encode(word)), usage=spent, form=_FORM)
             journal.write(self._process.pid, "effect.finished", rows.encode(row))
             self._process.count_spent(usage)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, overload
 
@@ -86,7 +86,7 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
         return reply
 
     @give_name("lyra:AgentProcess.send")
-    def send(  # type: ignore[override]  # a message to an agent has an answer
+    async def send(  # type: ignore[override]  # a message to an agent has an answer
         self,
         message: Content,
         *,
@@ -94,7 +94,7 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
         budget: Limits | None = None,
         only: Sequence[str] | None = None,
         wait_for_person: bool = False,
-    ) -> Coroutine[Any, Any, Out_co]:
+    ) -> Out_co:
         """Return the answer: text (a Reply), or the Agent's `output` type. Raises an error if the agent fails.
 
         `only` are permission rules, such as `Read` or `Bash(git diff *)`: for this message, a call that none of them
@@ -103,19 +103,7 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
         After a crash the agent may stand still until a person says what became of an effect. Then this raises
         EffectInDoubt after a few seconds, unless there is a `timeout` or it should `wait_for_person`.
         """
-        return self._send(message, timeout, budget, only, wait_for_person=wait_for_person)
-
-    async def _send(
-        self,
-        message: Content,
-        timeout_s: float | None,
-        budget: Limits | None,
-        only: Sequence[str] | None,
-        *,
-        wait_for_person: bool,
-    ) -> Out_co:
-        if timeout_s is not None:
-            timeout_s = real(timeout_s, "timeout")
+        timeout_s = None if timeout is None else real(timeout, "timeout")
         if time_won.get() is not None:
             await self._wait_for_limits(timed=timeout_s is not None)
         if caller.get() and runtime_of(self._kernel).is_waited_for(self.pid):
@@ -158,14 +146,15 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
     ) -> Pending[Out_co]:
         """Send a message without waiting for its answer: await the result, ask whether it is done, or cancel it."""
         self._check_loop()
-        require_send(self._process)
+        process = self._process
+        reader = require_send(process)
         if type(message) is MarkedReply:
             self._mark()
-        runtime = runtime_of(self._kernel)
         rules = None if only is None else _rules(only)
-        pending = runtime.ask(self._process, content_of(message), budget=budget, only=rules)
+        questions = runtime_of(self._kernel).questions
+        pending = questions.ask(process, content_of(message), budget=budget, only=rules, reader=reader)
         if not wait_for_person:
-            runtime.questions.doubts.limit(pending)
+            questions.doubts.limit(pending)
         return pending
 
     @overload

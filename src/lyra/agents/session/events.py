@@ -1,7 +1,7 @@
 """The events of an agent's answer, for its caller: typed, and the same on every surface.
 
-    text_delta · thinking_delta · tool_start · tool_progress · tool_end · usage · interrupt · notice · error · restart ·
-    done
+    text_delta · thinking_delta · tool_start · tool_progress · tool_end · usage · interrupt · notice · retry · error ·
+    restart · done
 
 `type` is the word for the event; `to_data` gives the plain mapping for JSON lines. `AnyLine` is such a mapping with
 types, also of the lines that no event has (`system`, `result`): where `line["type"]` is compared with a word, type
@@ -116,6 +116,27 @@ class HookNotice(AgentEvent, frozen=True):
     level: Literal["info", "warning", "status"] = "info"
 
 
+class Retrying(AgentEvent, frozen=True):
+    """The provider of the model has no room or failed; it is asked again in `wait_s` seconds, as try `attempt` of at
+    most `of`."""
+
+    type: ClassVar[Literal["retry"]] = "retry"
+
+    attempt: int
+    of: int
+    wait_s: float
+    reason: str
+
+    @property
+    def sentence(self) -> str:
+        return retry_sentence(self.reason, self.wait_s, self.attempt, self.of)
+
+
+def retry_sentence(reason: str, wait_s: float, attempt: int, of: int) -> str:
+    """Return what a person reads while it is waited: `rate limited, again in 5 s (2 of 10)`."""
+    return f"{reason}, again in {max(1, round(wait_s))} s ({attempt} of {of})"
+
+
 class AnswerFailed(AgentEvent, frozen=True):
     type: ClassVar[Literal["error"]] = "error"
 
@@ -150,6 +171,7 @@ AnyEvent: TypeAlias = (
     | UsageTold
     | Interrupted
     | HookNotice
+    | Retrying
     | AnswerFailed
     | Restart
     | AnswerDone
@@ -250,6 +272,16 @@ class NoticeLine(TypedDict):
     task: NotRequired[dict[str, Any]]
 
 
+class RetryLine(TypedDict):
+    """A model is asked again in `wait_s` seconds, as try `attempt` of at most `of`."""
+
+    type: Literal["retry"]
+    attempt: int
+    of: int
+    wait_s: float
+    reason: str
+
+
 class ErrorLine(TypedDict):
     type: Literal["error"]
     code: str
@@ -271,6 +303,18 @@ class RunUsage(TypedDict):
     tool_errors: int
 
 
+class ErrorFacts(TypedDict):
+    code: str
+    message: str
+    hint: NotRequired[str]
+
+
+class DeniedCall(TypedDict):
+    tool: str
+    arguments: dict[str, Any]
+    reason: str
+
+
 class ResultLine(TypedDict):
     """How a run ended, and what it took; `turns` are model calls."""
 
@@ -285,6 +329,9 @@ class ResultLine(TypedDict):
     turn: NotRequired[int]  # the number of the turn in its session
     output: NotRequired[Any]
     cut_off: NotRequired[str]
+    error: NotRequired[ErrorFacts]  # of a run that failed
+    denied: NotRequired[list[DeniedCall]]  # calls that were not allowed
+    retries: NotRequired[int]  # how often a model was asked again
 
 
 AnyLine: TypeAlias = (
@@ -297,6 +344,7 @@ AnyLine: TypeAlias = (
     | UsageLine
     | QuestionLine
     | NoticeLine
+    | RetryLine
     | ErrorLine
     | ResultLine
 )

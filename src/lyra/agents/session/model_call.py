@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.agents.session.events import UsageTold
+from lyra.agents.session.replies import last_answer
 from lyra.core.budgets.budget import NOTHING, Budget, Reservation, Usage
 from lyra.core.message import Message
+from lyra.core.providers import answer_tokens_max
 from lyra.core.tool import ToolCall, ToolResult
 from lyra.errors import InvalidTransition, LyraError
 from lyra.kernel.journal.rows import error_from_row
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from lyra.models.tokens import ConversationTokens
 
 
+ANSWER_TOKENS_USUAL: Final = 8_192  # where a model's longest answer is not known, and the least that is reserved
+
+
 class ModelCall:
     """The question, and what is known of the call while it is made."""
 
@@ -43,9 +48,7 @@ class ModelCall:
     effect = ""  # the name of its effect
     estimated = False
     price: Price | None = None
-    model = ""
     limit: RateLimit | None = None  # of the model, shared by all agents
-    provider: LLMProvider | None = None
     span_id = ""  # of its record, where a listener hears it
     attempts = 0  # 0 after the call: its answer came from the journal
     began_s = 0.0  # when the first try began
@@ -69,6 +72,7 @@ class ModelCall:
         request: Request,
         digest: bytes,
         conversation: ConversationTokens,
+        resolved: tuple[LLMProvider, str, str],
         *,
         scopes: tuple[Budget, ...],
         sink: Sink | None,
@@ -80,25 +84,30 @@ class ModelCall:
         self.runtime = runtime
         self.pid = pid  # of the process that asks
         self.request = request
-        self.tokens_wanted = request.max_tokens or 0  # the longest answer where no budget shortens it
-        self.tokens_least = min(tokens_least, self.tokens_wanted)  # for a shorter answer the model is not asked
+        self.has_own_limit = request.max_tokens is None  # the model's own
+        wanted = self.tokens_wanted = request.max_tokens or 0  # the longest answer where no budget shortens it
+        # For a shorter answer the model is not asked.
+        self.tokens_least = tokens_least if self.has_own_limit or tokens_least < wanted else wanted
         self.digest = digest
         self.conversation = conversation
         self.scopes = scopes
         self.sink = sink
         self.timeouts = timeouts
         self.counts_tokens = counts_tokens  # a rate limit counts tokens a minute
+        self.provider, _, self.model = resolved
+        if self.has_own_limit:
+            self.tokens_wanted = answer_tokens_max(self.model) or ANSWER_TOKENS_USUAL
+        if runtime.settings.limits:
+            self._find_limit()
 
     def to_data(self) -> bytes:
         """Return the bytes that the journal's hash of the call is made of."""
         return self.digest
 
-    def aim(self, resolved: tuple[LLMProvider, str, str]) -> None:
-        """Direct the call to a model as `AgentModels.find` gives it: the agent's own, or the next fallback.
-
-        The cost of tries at the model before is settled.
-        """
-        if self.lost.items:
+    def turn_to(self, resolved: tuple[LLMProvider, str, str]) -> None:
+        """Turn to the next fallback, as `AgentModels.find` gives it. The cost of tries at the model before is
+        settled."""
+        if self.lost.packed:
             self.close()
             self.lost = self.uncovered = NOTHING
             self.lost_tokens = TokenUsage()
@@ -106,14 +115,17 @@ class ModelCall:
         self.provider, name, self.model = resolved
         if self.request.model != name:
             self.request = msgspec.structs.replace(self.request, model=name)
+        if self.has_own_limit:
+            self.tokens_wanted = answer_tokens_max(self.model) or ANSWER_TOKENS_USUAL
         self.attempts = 0
         self.price = None
-        self.limit = None
-        limits = self.runtime.settings.limits
-        if limits:
-            self.limit = limits.get(self.model)
-            if self.limit is not None and self.limit.tokens_per_minute is not None:
-                self.counts_tokens = True
+        self._find_limit()
+
+    def _find_limit(self) -> None:
+        """Find the rate limit of the model, which all agents share."""
+        limit = self.limit = self.runtime.settings.limits.get(self.model)
+        if limit is not None and limit.tokens_per_minute is not None:
+            self.counts_tokens = True
 
     def complete_usage(self, usage: TokenUsage, answer: Message) -> TokenUsage:
         """Return the provider's count; what it is silent about is Lyra's own count, marked as estimated.
@@ -179,10 +191,10 @@ class ModelCall:
         for scope in self.scopes:
             if scope.cut_off(guess):
                 self.guess = guess
-        return bool(self.guess.items)
+        return bool(self.guess.packed)
 
     def _add_lost_tokens(self, counted: TokenUsage) -> None:
-        self.lost_tokens = self.lost_tokens + counted if self.lost.items else counted
+        self.lost_tokens = self.lost_tokens + counted if self.lost.packed else counted
 
     def learn(self, counted: TokenUsage) -> None:
         """Correct the token estimates by a provider's count; an early call does so only when its turn comes."""
@@ -195,7 +207,7 @@ class ModelCall:
         """Tokens of the call with all its tries."""
         if completion is None:
             return self.lost_tokens
-        return completion.usage + self.lost_tokens if self.lost.items else completion.usage
+        return completion.usage + self.lost_tokens if self.lost.packed else completion.usage
 
     def usage_event(self, completion: Completion) -> UsageTold:
         """Return what the call took with all its tries, for the reader of the answer."""
@@ -205,8 +217,8 @@ class ModelCall:
 
     def find_price(self) -> Price | None:
         """Return the price of its model."""
-        assert self.provider is not None
-        return self.runtime.models.price(self.provider, self.request.model, self.model)
+        own = self.provider.price(self.request.model)
+        return own if own is not None else self.runtime.models.price(self.provider, self.request.model, self.model)
 
     def _usage_of(self, counted: TokenUsage) -> Usage:
         price = self.price or self.find_price()
@@ -216,7 +228,7 @@ class ModelCall:
     @property
     def all_micro_usd(self) -> int | None:
         """Cost of the call with all its tries; None where that is not known."""
-        if not self.lost.items:
+        if not self.lost.packed:
             return self.micro_usd
         lost = int(self.lost.usd) + self.unsettled_micro_usd
         if self.micro_usd is None:
@@ -226,7 +238,7 @@ class ModelCall:
     def cover(self) -> None:
         """Before another try, reserve the cost of the failed one too: the first reservation is for the new try."""
         uncovered, self.uncovered = self.uncovered, NOTHING
-        if uncovered.items:
+        if uncovered.packed:
             for scope in (self.budget, *self.scopes):
                 if scope is not None:
                     self.extra = (*self.extra, scope.reserve(uncovered))
@@ -356,7 +368,7 @@ class AgentExecution:
         self.started_at, self.ended_at = outcome.get("ran") or [self._after.last_active_at] * 2
         self._status = str(outcome.get("status", "success"))
         if "error" not in outcome:
-            self.answer, self.state = messages[-1].text, AgentState.COMPLETED
+            self.answer, self.state = last_answer(messages), AgentState.COMPLETED
             return
         if outcome["error"].get("type") == asyncio.CancelledError.__name__:
             self.state = AgentState.CANCELLED

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from lyra.agents.session.early_call import current_early_call
 from lyra.agents.session.replies import Pending, Sink
@@ -43,6 +43,7 @@ scopes: ContextVar[tuple[Budget, ...]] = ContextVar("lyra_scopes", default=())
 class OpenQuestions:
     def __init__(self, kernel: Kernel, sessions: dict[str, AgentSession], keys: ProviderKeys) -> None:
         self.kernel = kernel
+        self._core = kernel.core
         self._sessions = sessions  # by pid; a session goes with its process
         self._keys = keys
         self.pending: dict[str, Pending] = {}
@@ -65,13 +66,15 @@ class OpenQuestions:
         request_id: str = "",
         only: Iterable[str] | None = None,
         tools: list[dict[str, Any]] | None = None,
+        reader: Process | Literal["here"] | None = "here",
     ) -> Pending:
         """Put a question to an agent process; the answer comes to the Pending that is returned.
 
         A question with a `request_id` may be asked again under it after a restart: it then gets the outcome of the
-        first (`expect`), and the agent is not asked twice.
+        first (`expect`), and the agent is not asked twice. `reader` is the process that runs here, where the caller
+        knows it.
         """
-        kernel = self.kernel
+        kernel, core = self.kernel, self._core
         inside = scopes.get()
         early_call = current_early_call.get()
         if early_call is not None:
@@ -84,7 +87,7 @@ class OpenQuestions:
         known = self.awaited.pop(request_id, None) if request_id else None
         if known is not None:
             known.scopes = inside
-            known.reader = self._reader()
+            known.reader = caller.get() or self._reader(reader)
             if known.id not in self.pending:  # it was answered meanwhile
                 self.mark_reader(known)
             return known
@@ -94,7 +97,7 @@ class OpenQuestions:
         else:
             self._requests += 1
             # A journal may be read after a restart, where the id must not be that of another question.
-            request_id = str(self._requests) if kernel.core.journal is None else f"{self._life}.{self._requests}"
+            request_id = str(self._requests) if core.journal is None else f"{self._life}.{self._requests}"
         pending = Pending(self, request_id, process.pid, inside, Sink(kernel) if stream else None)
         pending.is_keyed = keyed
         if inside:
@@ -104,8 +107,8 @@ class OpenQuestions:
         if process.exit is not None:
             pending.fail(_process_ended(process))
             return pending
-        if kernel.core.failure is not None:
-            pending.fail(kernel.core.failure)
+        if core.failure is not None:
+            pending.fail(core.failure)
             return pending
         may_lack = not keyed and (process.coroutine is None or process.program == SUPERVISE)
         missing = kernel.missing_program(process) if may_lack else None
@@ -113,17 +116,19 @@ class OpenQuestions:
             pending.fail(dormant_process(process.pid, missing))
             return pending
         pending.early_call = early_call
-        pending.asker = caller.get()
-        pending.reader = self._reader()
-        if kernel.taint.state.pids and pending.asker:
-            self._pass_on(pending.asker, process.pid)
+        asker = pending.asker = caller.get()
+        pending.reader = asker or self._reader(reader)
+        if asker and core.taint.state.pids:
+            self._pass_on(asker, process.pid)
         self._await(pending, process)
-        more: dict[str, Any] = {} if only is None else {"only": list(only)}
+        message: dict[str, Any] = {"lyra.ask": request_id, "content": self._keys.clean_data(content)}
+        if only is not None:
+            message["only"] = list(only)
         if tools:
-            more["tools"] = self._keys.clean_data(tools)
-        if kernel.core.journal is not None and pending.span is not None and pending.span.span_id:
-            more["trace"] = format_traceparent(pending.span)  # after a restart the turn continues in the caller's trace
-        kernel.mailboxes.send(process, {"lyra.ask": request_id, "content": self._keys.clean_data(content), **more})
+            message["tools"] = self._keys.clean_data(tools)
+        if core.journal is not None and pending.span is not None and pending.span.span_id:
+            message["trace"] = format_traceparent(pending.span)  # after a restart the turn continues in this trace
+        core.mailboxes.send(process, message)
         return pending
 
     def _await(self, pending: Pending, process: Process) -> None:
@@ -162,7 +167,7 @@ class OpenQuestions:
         if not (running or run.inbox or process.inbox or is_unfinished(run, "turn")):
             return None
         pending = Pending(self, "", process.pid, (), None)
-        pending.reader = self._reader()
+        pending.reader = caller.get() or self._reader("here")
         if process.exit is not None:
             pending.fail(_process_ended(process))
             return pending
@@ -173,10 +178,10 @@ class OpenQuestions:
         self.doubts.limit(pending)
         return pending
 
-    def _reader(self) -> str:
-        """Return the pid of the process that asks here, which gets the answer; empty outside any."""
-        reader = acting()
-        return caller.get() or (reader.pid if reader is not None and reader.kernel is self.kernel else "")
+    def _reader(self, reader: Process | Literal["here"] | None) -> str:
+        """Return the pid of the process that runs here, which gets the answer; empty outside any."""
+        process = acting() if reader == "here" else reader
+        return process.pid if process is not None and process.core is self._core else ""
 
     def _on_followed_end(self, process: Process) -> None:
         for pending in self.take_followers(process.pid):

@@ -8,7 +8,6 @@ counts. Records hold no text of messages, and so no key.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from contextvars import ContextVar
 from hashlib import blake2b
 from types import TracebackType
@@ -18,7 +17,7 @@ from msgspec.structs import fields
 
 from lyra.core.event import ModelCalled
 from lyra.core.secrets.redact import redact_data
-from lyra.core.trace_context import TraceSpan, enclosing_span
+from lyra.core.trace_context import TraceSpan, enclosing_span, make_span
 from lyra.errors import LyraError
 from lyra.models.stream import Completion
 
@@ -33,40 +32,46 @@ if TYPE_CHECKING:
 
 
 CALL_FIELDS: Final = tuple(field.name for field in fields(ModelCalled) if field.required)
+_CACHED_FIELDS: Final = ("cache_read_tokens", "cache_write_tokens", "total_input_tokens")
 
 
 def call_record(
     kernel: Kernel, session: AgentSession, call: ModelCall, completion: Completion | None, error: BaseException | None
-) -> ModelCalled:
-    """Return the record of a model call that is over."""
-    usage = completion.usage if completion is not None and not call.lost.items else call.all_tokens(completion)
+) -> dict[str, Any]:
+    """Return the record of a model call that is over, as `ModelCalled.to_data` gives it: each call makes one, and the
+    Struct between would take longer than the rest."""
+    usage = completion.usage if completion is not None and not call.lost.packed else call.all_tokens(completion)
+    tokens_in = usage.total_input
     micro_usd = call.all_micro_usd
-    if micro_usd is None and isinstance(error, LyraError) and not usage.total_input and not usage.output_tokens:
+    if micro_usd is None and isinstance(error, LyraError) and not tokens_in and not usage.output_tokens:
         micro_usd = 0  # a request that failed before any answer is not charged, whatever the price
     if not session.turn_span:
         begin_turn(kernel, session)
-    guess = call.guess
-    is_cached = bool(usage.cache_read_tokens or usage.cache_write_tokens)
-    return ModelCalled(
-        trace_id=session.trace_id,
-        span_id=call.span_id or new_span(kernel),
-        agent=session.agent.name,
-        model=call.model,
-        input_tokens=usage.total_input,
-        output_tokens=usage.output_tokens,
-        cost_usd=None if micro_usd is None else micro_usd / 1_000_000,
-        latency_ms=_ms(kernel.clock.monotonic() - call.began_s),
-        status="ok" if error is None else _status(error),
-        retries=call.attempts - 1,
-        parent_span=session.turn_span,
-        estimated=usage.estimated,
-        cache_read_tokens=usage.cache_read_tokens,
-        cache_write_tokens=usage.cache_write_tokens,
-        total_input_tokens=usage.total_input if is_cached else 0,
-        guessed_tokens=int(guess["input_tokens"]),
-        guessed_usd=int(guess.usd) / 1_000_000 if guess.items else None,
-        sampled=session.sampled,
-    )
+    record: dict[str, Any] = {
+        "trace_id": session.trace_id,
+        "span_id": call.span_id or new_span(kernel),
+        "agent": session.agent.name,
+        "model": call.model,
+        "input_tokens": tokens_in,
+        "output_tokens": usage.output_tokens,
+        "cost_usd": None if micro_usd is None else micro_usd / 1_000_000,
+        "latency_ms": int((kernel.clock.monotonic() - call.began_s) * 1000),  # rounded down, as `_ms` says
+        "status": "ok" if error is None else _status(error),
+        "retries": call.attempts - 1,
+        "parent_span": session.turn_span,
+    }
+    if usage.estimated:
+        record["estimated"] = True
+    if usage.cache_read_tokens or usage.cache_write_tokens:
+        cached = (usage.cache_read_tokens, usage.cache_write_tokens, tokens_in)
+        record.update({name: count for name, count in zip(_CACHED_FIELDS, cached, strict=True) if count})
+    if call.guess.packed:
+        if tokens := call.guess["input_tokens"]:
+            record["guessed_tokens"] = tokens
+        record["guessed_usd"] = call.guess.micro_usd / 1_000_000
+    if session.sampled is not None:
+        record["sampled"] = session.sampled
+    return record
 
 
 def session_record(session: AgentSession, *, root: bool) -> dict[str, Any]:
@@ -159,16 +164,18 @@ class Held:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(ValueError):  # it ends in another context than it was set in
+        try:
             self._variable.reset(self._token)
+        except ValueError:  # it ends in another context than it was set in
+            return
 
 
 def new_span(kernel: Kernel) -> str:
-    return f"{kernel.entropy.bits(64):016x}"
+    return kernel.entropy.hex(64)
 
 
 def _new_trace(kernel: Kernel) -> str:
-    return f"{kernel.entropy.bits(128):032x}"
+    return kernel.entropy.hex(128)
 
 
 def is_root(process: Process) -> bool:
@@ -177,15 +184,16 @@ def is_root(process: Process) -> bool:
     return parent is None
 
 
+_SESSION_KINDS: Final = frozenset({"agent.began", "agent.ended"})
+
+
 def begin_session(kernel: Kernel, session: AgentSession, process: Process) -> None:
     """Put a session under the span that is open around the code that spawned it. The session of a root process gets a
     span of its own; in a durable store its trace has the same id after a restart."""
     outer = session.outer_span = enclosing_span()
     if outer is not None:
         session.trace_id, session.parent_span, session.sampled = outer.trace_id, outer.span_id or None, outer.sampled
-    if not kernel.core.agents_heard or not is_root(process):
-        return
-    if not (kernel.listeners.hears("agent.began") or kernel.listeners.hears("agent.ended")):
+    if _SESSION_KINDS.isdisjoint(kernel.core.agents_heard) or not is_root(process):
         return
     if not session.trace_id:
         own = kernel.journal is not None and f"{kernel.core.store_id}:{process.line}"
@@ -199,7 +207,7 @@ def begin_turn(kernel: Kernel, session: AgentSession) -> None:
     if not session.trace_id:
         session.trace_id = _new_trace(kernel)
     if not session.turn_span:
-        session.turn_span = new_span(kernel) if kernel.journal is None else _lasting_turn(kernel, session)
+        session.turn_span = new_span(kernel) if kernel.core.journal is None else _lasting_turn(kernel, session)
 
 
 def _lasting_turn(kernel: Kernel, session: AgentSession) -> str:
@@ -212,8 +220,9 @@ def _lasting_turn(kernel: Kernel, session: AgentSession) -> str:
 
 def turn_span(kernel: Kernel, session: AgentSession) -> TraceSpan:
     """Return the span of the turn that is under way."""
-    begin_turn(kernel, session)
-    return TraceSpan(session.trace_id, session.turn_span, session.sampled)
+    if not session.turn_span:
+        begin_turn(kernel, session)
+    return make_span((session.trace_id, session.turn_span, session.sampled))
 
 
 # ---------------------------------------------------------------- call details
@@ -226,9 +235,9 @@ _MESSAGES_MAX: Final = 100  # the last ones of a conversation
 
 def tell_model_call(runtime: AgentRuntime, span_id: str, call: ModelCall, completion: Completion | None) -> None:
     """Give the details of a model call to the exporter of this kernel, if there is one."""
-    exporter = runtime.kernel.parts.get(_PART)
-    if exporter is None:
+    if _PART not in runtime.kernel.parts:
         return
+    exporter = runtime.kernel.parts[_PART]
     request = call.request
     details: dict[str, Any] = {
         "max_tokens": request.max_tokens,

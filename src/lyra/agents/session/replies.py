@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, cast
 
 from lyra.agents.session.events import AgentEvent, Interrupted, Restart, Text, Thinking
 from lyra.core.budgets.budget import Budget
 from lyra.core.hints import Out_co, Piece_co
+from lyra.core.message import Message
 from lyra.core.trace_context import enclosing_span
 from lyra.errors import DeadlineExceeded, LyraError, ModelError, StoreError
 
@@ -186,10 +187,15 @@ class Sink:
 
 
 class Pending(Generic[Out_co]):
-    """An answer on its way: await it, ask `done()`, or `cancel()` it."""
+    """An answer on its way: await it, ask `done()`, or `cancel()` it.
+
+    It has a future of the loop once it is waited for, or fails. An answer that comes before needs none.
+    """
 
     __slots__ = (
+        "_answer",
         "_future",
+        "_is_answered",
         "_questions",
         "_timer",
         "abandoned",
@@ -211,7 +217,9 @@ class Pending(Generic[Out_co]):
         self, questions: OpenQuestions, request_id: str, pid: str, scopes: tuple[Budget, ...], sink: Sink | None
     ) -> None:
         self._questions = questions
-        self._future: asyncio.Future[Any] = questions.kernel.core.loop.create_future()
+        self._future: asyncio.Future[Any] | None = None
+        self._is_answered = False  # and then there is no future
+        self._answer: Any = None
         self.id = request_id
         self.pid = pid
         self.scopes = scopes
@@ -228,29 +236,40 @@ class Pending(Generic[Out_co]):
         self._timer: Timer | None = None
 
     def __await__(self) -> Generator[Any, None, Out_co]:
-        if not self._future.done():
+        if not self._is_answered:
             self._questions.kernel.scheduler.hand_over()
+        answer: Out_co
+        if self._is_answered:
+            answer = self._answer
+            return answer
+        future = self._get_future()
         try:
-            answer: Out_co = yield from self._future
+            answer = yield from future
             return answer
         except asyncio.CancelledError:
-            if self._future.cancelled():  # with its caller; an answer that has just come is not given up
+            if future.cancelled():  # with its caller; an answer that has just come is not given up
                 self._abandon()
                 if self.withdrawn_seq:
                     yield from self._withdrawn().__await__()
             raise
 
+    def _get_future(self) -> asyncio.Future[Any]:
+        future = self._future
+        if future is None:
+            future = self._future = self._questions.kernel.core.loop.create_future()
+        return future
+
     def done(self) -> bool:
-        return self._future.done()
+        return self._is_answered or (self._future is not None and self._future.done())
 
     def cancelled(self) -> bool:
-        return self._future.cancelled()
+        return self._future is not None and self._future.cancelled()
 
     def cancel(self) -> bool:
         """Give up: the agent's work on it is stopped, and its process continues with the next message."""
-        if self._future.done():
+        if self.done():
             return False
-        self._future.cancel()
+        self._get_future().cancel()
         self._abandon()
         return True
 
@@ -279,7 +298,7 @@ class Pending(Generic[Out_co]):
 
     def give_up_with(self, error: LyraError) -> None:
         """Withdraw the question and fail with an error, once the store has the withdrawal."""
-        if self._future.done() or self.abandoned:
+        if self.done() or self.abandoned:
             return
         self.abandoned = True
         self._questions.give_up(self)
@@ -326,23 +345,27 @@ class Pending(Generic[Out_co]):
             yield event
 
     def result(self) -> Out_co:
-        return cast("Out_co", self._future.result())
+        return cast("Out_co", self._answer if self._is_answered else self._get_future().result())
 
     def exception(self) -> BaseException | None:
-        return self._future.exception()
+        return None if self._is_answered else self._get_future().exception()
 
     # ------------------------------------------------------------------ the process's side
 
     def answer(self, value: Any) -> None:
-        if not self._future.done():
-            self._future.set_result(value)
+        future = self._future
+        if future is None:
+            self._is_answered, self._answer = True, value
+        elif not future.done():
+            future.set_result(value)
         if self._timer is not None or self.sink is not None:
             self._end()
 
     def fail(self, error: BaseException) -> None:
-        if not self._future.done():
-            self._future.set_exception(error)
-            self._future.exception()  # marked as retrieved: a reader of the stream gets it there
+        if not self.done():
+            future = self._get_future()
+            future.set_exception(error)
+            future.exception()  # marked as retrieved: a reader of the stream gets it there
         self._end(error)
 
 
@@ -442,7 +465,7 @@ async def _close(pieces: Any) -> None:
     await pieces.aclose()
 
 
-def _sink_above(process: Process) -> Sink | None:
+def sink_above(process: Process) -> Sink | None:
     """Return the sink of the nearest turn above a process that has one."""
     runtime: AgentRuntime | None = process.kernel.parts.get("agents")
     above = process.parent
@@ -458,7 +481,7 @@ def show_question(sink: Sink | None, process: Process, interrupt_id: str, about:
     """Put a question into the stream of an answer; whether there is a stream. A question of a helper whose own answer
     is not streamed stands in the stream of the agent above it: its reader would wait without knowing for what."""
     if sink is None:
-        sink = _sink_above(process)
+        sink = sink_above(process)
     if sink is None:
         return False
     interrupt = process.kernel.interrupts.get_interrupt(interrupt_id)
@@ -522,3 +545,24 @@ class StreamDedup:
         self._pieces = [repeated] if repeated else []
         self._seen = ""
         return repeated
+
+
+# ---------------------------------------------------------------- answers that went on
+# An answer that its limit cut off, and that the model went on with: several messages, and one text for the reader.
+
+NOTICE: Final = "(Notice by the program, not by the user: {})"
+GO_ON: Final = NOTICE.format(
+    "your answer was cut off at its limit of tokens. Continue it exactly where it stopped; repeat nothing."
+)
+
+
+def last_answer(messages: Sequence[Message]) -> str:
+    """Return the text of the last answer; one that went on after it was cut off is one text."""
+    index = len(messages) - 1
+    if index < 0:
+        return ""
+    text = messages[index].text
+    while index >= 2 and messages[index - 1].content == GO_ON:
+        index -= 2
+        text = messages[index].text + text
+    return text

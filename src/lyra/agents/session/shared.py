@@ -202,14 +202,14 @@ class AgentRuntime:
             if before is not None:  # it crashed and begins anew; its costs so far still count
                 session.metrics = before.metrics
             self.sessions[guard.pid] = session
-        if core.agents_heard and core.listeners.hears("agent.began"):
+        if "agent.began" in core.agents_heard:
             core.publish(process.pid, "agent.began", session_record(session, root=is_root(process)))
         return session
 
     def end(self, process: Process, session: AgentSession, began_at: float, failure: BaseException | None) -> None:
         """Publish that the process of a session ends, or stands still until its store is opened again."""
         kernel = self.kernel
-        if kernel.listeners.hears("agent.ended"):
+        if "agent.ended" in kernel.core.agents_heard:
             is_paused = kernel.stopping and kernel.journal is not None
             status = "paused" if is_paused else "error" if isinstance(failure, Exception) else "ok"
             latency_ms = int((kernel.clock.now() - began_at) * 1000)
@@ -252,7 +252,7 @@ class AgentRuntime:
         metrics = session.metrics
         if call.attempts > 1:
             metrics.retries += call.attempts - 1
-        if call.lost.items:
+        if call.lost.packed:
             metrics.add(call.lost_tokens, int(call.lost.usd) + call.unsettled_micro_usd)
             metrics.estimated_calls += call.lost_tokens.estimated and completion is None
         if completion is not None:
@@ -264,7 +264,7 @@ class AgentRuntime:
                 if not completion.usage.estimated:
                     learn(call.model, call.request, completion.usage)
             metrics.count(completion.usage, call.micro_usd)
-        if self.kernel.core.agents_heard:
+        if call.attempts and "model.called" in process.core.agents_heard:
             self.tell(process, session, call, completion=completion, error=error)
 
     def tell(
@@ -277,11 +277,11 @@ class AgentRuntime:
         error: BaseException | None = None,
     ) -> None:
         """Publish the record of a model call that is over, if a listener wants it."""
-        kernel = self.kernel
-        if kernel.agents_heard and call.attempts and kernel.listeners.hears("model.called"):
-            record = call_record(kernel, session, call, completion, error)
-            tell_model_call(self, record.span_id, call, completion)
-            kernel.publish(process.pid, "model.called", record.to_data())
+        core = process.core
+        if call.attempts and "model.called" in core.agents_heard:
+            record = call_record(self.kernel, session, call, completion, error)
+            tell_model_call(self, record["span_id"], call, completion)
+            core.publish(process.pid, "model.called", record)
 
     # ------------------------------------------------------------------ tools that block
 

@@ -53,7 +53,7 @@ class Toolset:
         self._known: dict[str, Tool] = agent.tools
         self._offered: tuple[Tool, ...] = agent.toolbox
         self._published: tuple[str, ...] = ()  # the problems of sources that the last Event named
-        self._failures: list[str] = []  # of sources that could not be asked
+        self._failures: tuple[str, ...] = ()  # of sources that could not be asked
         self._from_sources: dict[str, Tool] = {}  # their tools when they were last asked
         self._by_source: dict[int, tuple[Tool, ...]] = {}  # the tools that each source gave last
         self._client: tuple[Tool, ...] = ()  # of the caller of the message
@@ -103,7 +103,7 @@ class Toolset:
     def _current(self) -> dict[str, Tool]:
         """Return the tools of the sources now, without names that the agent's own tools have; the first source wins."""
         tools: dict[str, Tool] = {}
-        self._failures = []
+        self._failures = ()
         for source in self._agent.sources:
             for tool in self._read_source(source):
                 if tool.name not in self._agent.tools:
@@ -116,7 +116,7 @@ class Toolset:
         try:
             self._by_source[id(source)] = tuple(source.__lyra_tools__())
         except Exception as error:  # noqa: BLE001 - a user's source may raise anything
-            self._failures.append(f"{type(source).__name__} failed: {type(error).__name__}: {error}")
+            self._failures += (f"{type(source).__name__} failed: {type(error).__name__}: {error}",)
         return self._by_source.get(id(source), ())
 
     def _know(self, tools: Iterable[Tool]) -> None:

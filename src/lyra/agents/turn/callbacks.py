@@ -143,6 +143,7 @@ class Callbacks:
             request,
             canonical_hash("sampling", (text,), {}),
             ConversationTokens(runtime.models.tokens),
+            resolved,
             scopes=self._turn.scopes,
             sink=None,
             timeouts=agent.timeouts,
@@ -150,7 +151,6 @@ class Callbacks:
             tokens_least=agent.min_tokens,
             pid=process.known_as,
         )
-        call.aim(resolved)
         try:
             effect = model_effect(self._session, agent.model, call)
             completion: Completion = await runtime.kernel.door.perform(process, self._key(), effect, (call,), {})

@@ -9,7 +9,7 @@ without an answer has its own status (`STATUSES`) and is an AgentFailed for the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -20,27 +20,35 @@ from lyra.agents.session.events import AnswerDone, AnswerFailed, Restart, Text
 from lyra.agents.session.model_call import AgentState
 from lyra.agents.session.open_questions import scopes
 from lyra.agents.session.records import turn_record
-from lyra.agents.session.replies import MarkedReply, Pending, Reply
+from lyra.agents.session.replies import GO_ON, MarkedReply, Pending, Reply, last_answer
 from lyra.agents.session.session import CHECKPOINT_EVERY, COMPACTED, REVISE, TURN
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.session.toolset import client_tools
 from lyra.agents.turn.memory import read_remembered
-from lyra.agents.turn.model_call import ask_model, compact
+from lyra.agents.turn.model_call import CHECK_TOKENS, ask_model, compact, fit
 from lyra.agents.turn.model_effect import cut_by_budget
 from lyra.agents.turn.tool_calls import run_tools
-from lyra.agents.turn.turn import RepeatGuard, Turn, add_notices
+from lyra.agents.turn.turn import (
+    BAD_CALL,
+    NOTHING_CAME,
+    RepeatGuard,
+    Turn,
+    add_notices,
+    add_to_result,
+)
 from lyra.core.message import Message
 from lyra.core.trace_context import parse_traceparent
-from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, Divergence, LyraError
+from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, Divergence, LyraError, ModelError
 from lyra.kernel.journal.rows import error_from_row, error_to_row, text_of
 from lyra.kernel.process.process import GIVEN_UP
 from lyra.kernel.process.replay import replay_milestone, skip_replay, write_milestone
 from lyra.kernel.programs.context import Context
 from lyra.kernel.programs.journaled_call import read
-from lyra.models.stream import CUT_BY_BUDGET, CUT_BY_PROVIDER, cut
+from lyra.models.stream import BROKEN_CALL, CUT_BY_BUDGET, CUT_BY_PROVIDER, cut
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
+    from lyra.agents.session.model_call import AgentExecution
     from lyra.agents.session.replies import Sink
     from lyra.agents.session.session import AgentSession
     from lyra.agents.session.shared import AgentRuntime
@@ -51,8 +59,8 @@ __all__ = ["COMPACT", "ORDERS", "REVISE", "STATUSES", "TurnEnded", "once", "serv
 STATUSES: Final[dict[str, str]] = {
     "success": "an answer",
     "max_iterations": "the model went on calling tools until its turns were used up",
-    "repetition": "the model asked for the same tool calls again and again",
-    "repeated_text": "the model said the same again and again beside its tool calls",
+    "repetition": "the model made the same tool calls with the same results again and again, also after it was told",
+    "repeated_text": "the model said the same again and again beside its tool calls, also after it was told",
     "empty": "the model said nothing, several times",
     "max_tokens": "it was cut off at its longest before there was anything to use",
     "content_filter": "the provider withheld the answer",
@@ -78,7 +86,9 @@ _EDITED: Final = (
     "the agent's settings changed in the middle of an answer; let it finish with the old ones, or take another pid"
 )
 _CUT: Final = (CUT_BY_PROVIDER, CUT_BY_BUDGET)  # stop reasons that an answer says as its status
+_WITHHELD: Final = ("content_filter", CUT_BY_BUDGET)  # stop reasons of an answer that may not be used
 _LIMITS: Final = frozenset({"only", "tools"})  # keys of a message that few have
+_PLEASE: Final = "Please answer."  # to a model that said nothing
 _EMPTY_MAX: Final = 3  # answers without text or calls in a row
 
 TurnEnded = Callable[[Turn, str, int, BaseException | None], None]
@@ -97,7 +107,7 @@ async def serve(ctx: Context, agent: AgentDeclaration, turn_ended: TurnEnded | N
     process = ctx.own_process
     runtime = runtime_of(process.core.face)
     began_at = runtime.kernel.clock.now()
-    session = runtime.begin(process, agent, ctx.restored)
+    session = runtime.begin(process, agent, process.restored)
     failure: BaseException | None = None
     try:
         await _serve(ctx, runtime, session, turn_ended)
@@ -111,8 +121,8 @@ async def serve(ctx: Context, agent: AgentDeclaration, turn_ended: TurnEnded | N
 
 async def _serve(ctx: Context, runtime: AgentRuntime, session: AgentSession, turn_ended: TurnEnded | None) -> None:
     process = ctx.own_process
-    if ctx.restored is not None:
-        _deliver_again(runtime, session, ctx.restored)
+    if process.restored is not None:
+        _deliver_again(runtime, session, process.restored)
     checkpointed = len(session.messages)
     own_span = session.place
     while True:
@@ -141,7 +151,9 @@ async def _serve(ctx: Context, runtime: AgentRuntime, session: AgentSession, tur
             session.put_next_turn_under(parse_traceparent(str(message["trace"])), own_span)
         turn = Turn(ctx, runtime, session, pending)
         failure: BaseException | None = None
-        if request_id and _is_abandoned(turn, withdrawn=is_withdrawn):
+        # Whether the caller left before the agent came to its message; the journal keeps that for a replay.
+        is_left = is_withdrawn or (pending is not None and pending.abandoned)
+        if request_id and (read(process, "given_up", is_left) if session.durable else is_left):
             runtime.questions.take(request_id)
             if turn_ended is not None:
                 turn.status = "withdrawn"
@@ -237,7 +249,7 @@ async def once(
         failure = error
         raise
     finally:
-        answer = session.messages[-1].text if failure is None else ""
+        answer = last_answer(session.messages) if failure is None else ""
         process.result_status = turn.status if failure is None and turn.status != "success" else ""
         close_record(turn, answer, failure)
         asker = runtime.sessions.get(process.parent.pid) if process.parent is not None else None
@@ -253,9 +265,11 @@ async def once(
 
 def parse_message(message: Any) -> tuple[str, Any]:
     """(id of the request, content) of a message. A plain message has no caller; a signal of the kernel no content."""
-    if isinstance(message, dict) and isinstance(message.get("lyra.ask"), str) and "content" in message:
-        return message["lyra.ask"], message["content"]
-    if isinstance(message, msgspec.Struct):
+    if isinstance(message, dict):
+        request_id = message.get("lyra.ask")
+        if isinstance(request_id, str) and "content" in message:
+            return request_id, message["content"]
+    elif isinstance(message, msgspec.Struct):
         return "", None
     return "", message
 
@@ -264,15 +278,6 @@ def limit_of(message: Any) -> tuple[str, ...] | None:
     """Return the rules outside of which no tool may be used for a message; None where it has no limit."""
     rules = message.get("only") if isinstance(message, dict) and "lyra.ask" in message else None
     return None if rules is None else tuple(map(str, rules))
-
-
-def _is_abandoned(turn: Turn, *, withdrawn: bool) -> bool:
-    """Return whether the caller left before the agent came to its message; the journal keeps that for a replay.
-    `withdrawn`: it left in the life of an earlier kernel."""
-    pending = turn.pending
-    if not turn.session.durable:
-        return pending is not None and pending.abandoned
-    return bool(read(turn.process, "given_up", withdrawn or (pending is not None and pending.abandoned)))
 
 
 async def _answer(
@@ -284,7 +289,7 @@ async def _answer(
     """Run a turn and deliver how it ended to the caller; gives why there is no answer, None if there is one. The
     `message` may limit the tools, or bring some along."""
     runtime, session, process, asked = turn.runtime, turn.session, turn.process, turn.pending
-    mark, digest, budget = len(session.messages), session.digest, process.budget
+    mark, digest, budget = len(session.messages), session.digest if session.durable else b"", process.budget
     early_call = asked.early_call if asked is not None else None
     session.turn = None if asked is None else (mark, asked)
     if early_call is not None:
@@ -340,7 +345,7 @@ def close_record(turn: Turn, value: Any, failure: BaseException | None) -> None:
     execution = session.execution
     assert execution is not None
     execution.end(kernel.clock.now(), value, failure, status=turn.status)
-    if not kernel.core.agents_heard or kernel.stopping or not kernel.listeners.hears("agent.answered"):
+    if "agent.answered" not in kernel.core.agents_heard or kernel.core.stopping:
         return
     if session.turn_span or not session.replayed:
         kernel.publish(turn.process.pid, "agent.answered", turn_record(kernel, session, execution))
@@ -353,7 +358,7 @@ def deliver(
     sink = pending.sink
     if failure is None:
         if sink is not None:
-            sink.put(AnswerDone(status, session.messages[-1].text))
+            sink.put(AnswerDone(status, last_answer(session.messages)))
         pending.answer(value)
         return
     if isinstance(failure, asyncio.CancelledError):
@@ -401,7 +406,7 @@ def _deliver_again(runtime: AgentRuntime, session: AgentSession, finished: dict[
     if error is not None:
         deliver(pending, session, None, error_from_row(error))
         return
-    answer = session.messages[-1].text if session.messages else ""
+    answer = last_answer(session.messages)
     if pending.sink is not None:
         lengths = finished.get("pieces") or [len(answer)]
         text = "".join(message.text for message in session.messages if message.role == "assistant")
@@ -427,20 +432,32 @@ def _reply_again(session: AgentSession, text: str, status: str) -> Reply:
 # ---------------------------------------------------------------------- a turn
 
 
-async def _run(turn: Turn, content: Any, only: tuple[str, ...] | None = None) -> Any:
-    """Return the answer to one message."""
+def _run(turn: Turn, content: Any, only: tuple[str, ...] | None = None) -> Coroutine[Any, Any, Any]:
+    """Return the answer to one message. Most turns wait for nothing before they ask the model."""
     agent, session = turn.agent, turn.session
     if only is not None:
         session.limit(only)
+    execution = session.execution
+    assert execution is not None
     session.metrics.turns += 1
-    session.metrics.last_active_at = turn.runtime.kernel.clock.now()
+    session.metrics.last_active_at = execution.started_at
     message = message_of(content)
-    if (session.hooks is not None or turn.process.replay is not None) and turn.has_hooks:
-        message = await _apply_message_hooks(turn, message)
+    is_hooked = (session.hooks is not None or turn.process.replay is not None) and turn.has_hooks
+    if is_hooked or agent.memory is not None or not isinstance(agent.system, str):
+        return _run_prepared(turn, message, execution, is_hooked=is_hooked)
     session.messages.append(message)
-    if agent.system != "" or agent.memory is not None:
-        turn.system = await system_prompt(turn)
-    return await _iterate(turn)
+    if agent.system:
+        turn.system = _mask_prompt(turn, agent.system)
+    return _iterate(turn, execution)
+
+
+async def _run_prepared(turn: Turn, message: Message, execution: AgentExecution, *, is_hooked: bool) -> Any:
+    """Return the answer to a message that hooks look at first, or whose system prompt has to be made."""
+    if is_hooked:
+        message = await _apply_message_hooks(turn, message)
+    turn.session.messages.append(message)
+    turn.system = await system_prompt(turn)
+    return await _iterate(turn, execution)
 
 
 async def _apply_message_hooks(turn: Turn, message: Message) -> Message:
@@ -453,11 +470,9 @@ async def _apply_message_hooks(turn: Turn, message: Message) -> Message:
     return message
 
 
-async def _iterate(turn: Turn) -> Any:
+async def _iterate(turn: Turn, execution: AgentExecution) -> Any:
     """Ask the model and run its tools until it answers."""
     agent, session, process = turn.agent, turn.session, turn.process
-    execution = session.execution
-    assert execution is not None
     execution.move(AgentState.THINKING)
     empty, misfits, repeats = 0, 0, None
     for iteration in range(agent.max_iterations):
@@ -465,30 +480,35 @@ async def _iterate(turn: Turn) -> Any:
             session.tools.renew(process)
         if turn.runtime.notices or process.replay is not None:
             add_notices(turn)
-        completion = await ask_model(turn)
-        session.messages.append(completion.message)
-        if completion.stop_reason == "content_filter":
-            raise _make_failure("content_filter", agent)
-        if completion.stop_reason == CUT_BY_BUDGET and not agent.fit_budget:
-            raise _cut(turn, completion.text)
-        calls = completion.message.tool_calls
+        if agent.context is not None or session.ledger.counted > CHECK_TOKENS:
+            await fit(turn)
+        try:
+            completion = await ask_model(turn)
+        except ModelError as error:
+            completion = await _ask_for_less(turn, error)
+        answer = completion.message
+        session.messages.append(answer)
+        if completion.stop_reason in _WITHHELD:
+            _check_usable(turn, completion)
+        calls = answer.tool_calls
         if calls:
-            status = (repeats := repeats or RepeatGuard()).status_of(calls, completion.message.text)
-            if status:
-                raise _make_failure(status, agent, tool=calls[0].name)
             execution.move(AgentState.EXECUTING_TOOLS)
-            session.messages.append(await run_tools(turn, calls))
+            results = await run_tools(turn, calls)
+            _take_results(turn, repeats := repeats or RepeatGuard(), completion, results)
             _check_not_ended(turn)
             execution.move(AgentState.THINKING)
             continue
-        text = completion.message.text
-        if not text or text.isspace():
+        if completion.stop_reason == CUT_BY_PROVIDER and _is_continued(turn, completion):
+            continue
+        text = answer.text
+        if not text or text.isspace() or completion.stop_reason == BROKEN_CALL:
             _check_uncut(turn, completion)
             empty += 1
             if empty >= _EMPTY_MAX:
                 raise _make_failure("empty", agent)
-            session.messages.append(Message("user", "Please answer."))
+            session.messages.append(Message("user", BAD_CALL if completion.stop_reason == BROKEN_CALL else _PLEASE))
             continue
+        text = last_answer(session.messages) if turn.continued else text
         turn.status = completion.stop_reason if completion.stop_reason in _CUT else "success"
         try:
             value = agent.output.read(text) if agent.output is not None else _reply(turn, text)
@@ -497,17 +517,69 @@ async def _iterate(turn: Turn) -> Any:
             misfits += 1
             if misfits > agent.output_retries:
                 raise _make_failure("output_invalid", agent, detail=str(misfit)) from None
-            if turn.sink is not None:
-                turn.sink.put(Restart(text))
-            session.messages.append(
-                Message("user", f"{misfit}. Answer again with JSON that fits the schema, and nothing else.")
-            )
+            _ask_for_json(turn, text, misfit)
             continue
         if session.hooks is None and (process.replay is None or not turn.has_hooks):
             return value
         if not await _goes_on(turn, text, is_last=iteration + 1 == agent.max_iterations):
             return value
     raise _make_failure("max_iterations", agent, iterations=agent.max_iterations)
+
+
+async def _ask_for_less(turn: Turn, error: ModelError) -> Completion:
+    """Return the answer to a shorter part of the conversation, where that was too long for the model."""
+    if error.kind != "context_overflow" or not await fit(turn, overflow=True):
+        raise error
+    return await ask_model(turn)
+
+
+def _ask_for_json(turn: Turn, text: str, misfit: ValueError) -> None:
+    """Ask the model again, as its answer does not fit the wanted type."""
+    if turn.sink is not None:
+        turn.sink.put(Restart(text))
+    request = f"{misfit}. Answer again with JSON that fits the schema, and nothing else."
+    turn.session.messages.append(Message("user", request))
+
+
+def _check_usable(turn: Turn, completion: Completion) -> None:
+    """Raise for an answer that its provider withheld, or that the budget cut off."""
+    if completion.stop_reason == "content_filter":
+        raise _make_failure("content_filter", turn.agent)
+    if completion.stop_reason == CUT_BY_BUDGET and not turn.agent.fit_budget:
+        raise _cut(turn, completion.text)
+
+
+def _take_results(turn: Turn, repeats: RepeatGuard, completion: Completion, results: Message) -> None:
+    """Add the results to the conversation, with a notice where the model goes round in circles; raises where it was
+    told and goes on."""
+    pairs = []
+    for call, result in zip(completion.message.tool_calls, results.tool_results, strict=True):
+        tool = turn.session.tools.get(call.name)
+        if tool is None or not tool.polling:
+            pairs.append((call, result))
+    status, notice = repeats.check(
+        [call for call, _ in pairs], [result for _, result in pairs], completion.message.text
+    )
+    turn.session.messages.append(add_to_result(results, notice) if notice else results)
+    if status:
+        raise _make_failure(status, turn.agent, tool=pairs[0][0].name)
+
+
+def _is_continued(turn: Turn, completion: Completion) -> bool:
+    """Return whether the model is asked to go on, as its limit cut the answer off: so many times in a turn, and never
+    for an answer with a type, of which half is nothing."""
+    text = completion.message.text.strip()
+    if turn.continued >= turn.agent.continuations:
+        return False
+    if text and turn.agent.output is not None:
+        return False
+    turn.continued += 1
+    turn.session.messages.append(Message("user", GO_ON if text else NOTHING_CAME))
+    kernel = turn.runtime.kernel
+    if kernel.agents_heard and turn.process.replay is None:
+        facts = {"agent": turn.agent.name, "times": turn.continued, "most": turn.agent.continuations}
+        kernel.publish(turn.process.pid, "answer.continued", facts)
+    return True
 
 
 def _check_not_ended(turn: Turn) -> None:
@@ -566,16 +638,22 @@ def _reply(turn: Turn, text: str) -> Reply:
 async def system_prompt(turn: Turn) -> str:
     """Return the system prompt of this turn: the agent's own, and the remembered items that fit the message."""
     agent, session, runtime = turn.agent, turn.session, turn.runtime
-    if isinstance(agent.system, str) and agent.memory is None:  # masked once, until other keys are known
-        keys, known = runtime.keys.prepared, session.cache.prompt
-        if known is None or known[0] is not keys:
-            known = session.cache.prompt = (keys, keys.mask(agent.system))
-        return known[1]
+    if isinstance(agent.system, str) and agent.memory is None:
+        return _mask_prompt(turn, agent.system)
     system = agent.system if isinstance(agent.system, str) else await _prompt_of_function(turn)
     if agent.memory is not None:
         remembered = read_remembered(runtime, turn.process, agent.memory, session.messages[-1].text)
         system = "\n\n".join(part for part in (system, remembered) if part)
     return runtime.clean(system) if system else system
+
+
+def _mask_prompt(turn: Turn, system: str) -> str:
+    """Return a prompt that never changes with known keys masked: once, until other keys are known."""
+    keys, cache = turn.runtime.keys.prepared, turn.session.cache
+    known = cache.prompt
+    if known is None or known[0] is not keys:
+        known = cache.prompt = (keys, keys.mask(system))
+    return known[1]
 
 
 async def _prompt_of_function(turn: Turn) -> str:

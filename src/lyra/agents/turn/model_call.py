@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
 from lyra.agents.declaration.hooks import ContextPolicy
+from lyra.agents.session.events import HookNotice
 from lyra.agents.session.model_call import ModelCall
-from lyra.agents.session.records import new_span, turn_span
+from lyra.agents.session.records import begin_turn, new_span
 from lyra.agents.session.session import Ledger, Window
 from lyra.agents.turn.model_effect import cut_of_call, estimate_usage, model_effect
 from lyra.agents.turn.turn import models_here, system_here
 from lyra.core.effect import canonical_hash
 from lyra.core.message import Message
 from lyra.core.policies.retry import RETRYABLE, error_class
-from lyra.core.trace_context import OpenSpan, TraceSpan
-from lyra.errors import ApprovalRefused, BudgetExceeded, ConfigError, EffectFailed, LimitExceeded, LyraError, ModelError
+from lyra.core.trace_context import OpenSpan, make_span
+from lyra.errors import ApprovalRefused, BudgetExceeded, ConfigError, EffectFailed, LimitExceeded, LyraError
 from lyra.kernel.process.process import Process
 from lyra.kernel.process.replay import next_key
 from lyra.kernel.programs.journaled_call import once
@@ -32,53 +33,42 @@ from lyra.models.stream import CUT_BY_BUDGET
 from lyra.models.tokens import ConversationTokens
 
 if TYPE_CHECKING:
+    from lyra.agents.session.early_call import EarlyCall
+    from lyra.agents.session.replies import Sink
     from lyra.agents.session.session import AgentSession
     from lyra.agents.turn.turn import Turn
+    from lyra.kernel.kernel import Kernel
     from lyra.models.provider import LLMProvider
     from lyra.models.stream import Completion
 
 
 async def ask_model(turn: Turn) -> Completion:
-    """Return the model's answer to as much of the conversation as the agent's context policy lets through."""
-    session = turn.session
-    if turn.agent.context is not None or session.ledger.counted > CHECK_TOKENS:
-        await fit(turn)
-    try:
-        completion = await _ask_models(turn)
-    except ModelError as error:
-        if error.kind != "context_overflow" or not await fit(turn, overflow=True):
-            raise
-        completion = await _ask_models(turn)
-    ledger, usage = session.ledger, completion.usage
-    ledger.counted, ledger.upto = usage.total_input + usage.output_tokens, len(session.messages) + 1
-    return completion
-
-
-async def _ask_models(turn: Turn) -> Completion:
     """Return the answer of the agent's model or, where that fails, of its next fallback."""
     runtime, session, process = turn.runtime, turn.session, turn.process
     kernel, core = runtime.kernel, process.core
     models = models_here(turn) if core.forks else turn.agent.models
-    first = await resolve_model(turn, models[0])
-    call = _model_call(turn, first[1])
-    pending = turn.pending
-    early_call = call.early_call = pending.early_call if pending is not None else None
+    early_call = None if turn.pending is None else turn.pending.early_call
+    call: ModelCall | None = None
     try:
         for index, model in enumerate(models):
-            call.aim(await resolve_model(turn, model) if index else first)
+            try:
+                resolved = load_model(turn, model)
+            except ConfigError as error:
+                await runtime.lacks(process, error)
+                raise
+            if call is None:
+                call = _model_call(turn, resolved)
+                call.early_call = early_call
+            else:
+                call.turn_to(resolved)
             call.is_last = index + 1 == len(models)
             try:
                 if early_call is not None and not early_call.is_over:
-                    await early_call.wait_for_room(
-                        (process.budget, *call.scopes), lambda: estimate_usage(process.budget, call)
-                    )
-                    early_call.note_estimate(runtime.models.tokens, call.model)
+                    await _wait_for_room(turn, call, early_call)
                 effect = model_effect(session, model, call)
                 completion: Completion
-                if core.agents_heard and process.replay is None and core.listeners.hears("model.called"):
-                    call.span_id = new_span(kernel)
-                    place = turn_span(kernel, session)
-                    with OpenSpan(TraceSpan(place.trace_id, call.span_id, place.sampled)):
+                if "model.called" in core.agents_heard and process.replay is None:
+                    with _open_span(kernel, session, call):
                         completion = await core.calls.door.perform(process, next_key(process), effect, (call,), {})
                 else:
                     completion = await core.calls.door.perform(process, next_key(process), effect, (call,), {})
@@ -89,50 +79,72 @@ async def _ask_models(turn: Turn) -> Completion:
                         early_call.has_failed = True  # calls behind it must not take the room that it did not get
                     raise
             except asyncio.CancelledError as error:
-                if kernel.stopping:  # the journal is closed: what the call has cost can only be told
-                    runtime.tell(process, session, call, error=error)
-                else:
-                    runtime.record(process, session, call, error=error)
+                # Once the journal is closed, what the call has cost can only be told.
+                (runtime.tell if kernel.stopping else runtime.record)(process, session, call, error=error)
                 raise
             else:
                 runtime.record(process, session, call, completion=completion)
                 if call.sink is not None:
-                    if not call.attempts:  # it came from the journal: no try has streamed it
-                        call.sink.begin()
-                        for piece in completion.cut():
-                            call.sink.text(piece)
-                        call.sink.settle()
-                    call.sink.put(call.usage_event(completion))
+                    _finish_stream(call, call.sink, completion)
+                ledger, usage = session.ledger, completion.usage
+                ledger.counted, ledger.upto = usage.total_input + usage.output_tokens, len(session.messages) + 1
                 return completion
     finally:
-        if call.reservations or call.extra:
+        if call is not None and (call.reservations or call.extra):
             call.close()
     raise AssertionError("the last model answers or raises")
 
 
-def _model_call(turn: Turn, model: str) -> ModelCall:
-    """Return the next question of a turn, to the model that its provider calls `model`."""
+def _open_span(kernel: Kernel, session: AgentSession, call: ModelCall) -> OpenSpan:
+    """Return the block in which the span of a call is open."""
+    span_id = call.span_id = new_span(kernel)
+    if not session.turn_span:
+        begin_turn(kernel, session)
+    return OpenSpan(make_span((session.trace_id, span_id, session.sampled)))
+
+
+async def _wait_for_room(turn: Turn, call: ModelCall, early_call: EarlyCall) -> None:
+    """Wait until an early call has room beside the calls before it."""
+    budget = turn.process.budget
+    await early_call.wait_for_room((budget, *call.scopes), lambda: estimate_usage(budget, call))
+    early_call.note_estimate(turn.runtime.models.tokens, call.model)
+
+
+def _finish_stream(call: ModelCall, sink: Sink, completion: Completion) -> None:
+    """Tell the reader of the answer what it took; an answer from the journal, which no try has streamed, is shown."""
+    if not call.attempts:
+        sink.begin()
+        for piece in completion.cut():
+            sink.text(piece)
+        sink.settle()
+    sink.put(call.usage_event(completion))
+
+
+def _model_call(turn: Turn, resolved: tuple[LLMProvider, str, str]) -> ModelCall:
+    """Return the next question of a turn, to a model as `AgentModels.find` gives it."""
     agent, session, pending = turn.agent, turn.session, turn.pending
     output, window, toolset = agent.output, session.window, session.tools
     system = system_here(turn) if turn.process.core.forks else turn.system
     request = Request(
-        model=model,
-        messages=session.select_messages() if window.start else tuple(session.messages),
-        system=session.prompt(system) if window.summary else system,
-        tools=agent.toolbox if toolset.is_plain else toolset.list_offered(session.messages),
+        resolved[1],
+        session.select_messages() if window.start else tuple(session.messages),
+        session.prompt(system) if window.summary else system,
+        agent.toolbox if toolset.is_plain else toolset.list_offered(session.messages),
         max_tokens=agent.max_tokens,
         temperature=agent.temperature,
         top_p=agent.top_p,
         output_schema=output.schema if output is not None else None,
         output_name=output.name if output is not None else "answer",
         thinking_tokens=agent.thinking_tokens,
-        **agent.sampling,
     )
+    if agent.sampling:
+        request = msgspec.structs.replace(request, **agent.sampling)
     return ModelCall(
         turn.runtime,
         request,
         request_digest(session, request) if session.durable else b"",
         session.conversation,
+        resolved,
         scopes=() if pending is None else pending.scopes,
         sink=None if pending is None else pending.sink,
         timeouts=agent.timeouts,
@@ -142,17 +154,16 @@ def _model_call(turn: Turn, model: str) -> ModelCall:
     )
 
 
-async def resolve_model(turn: Turn, model: str | LLMProvider) -> tuple[LLMProvider, str, str]:
+def load_model(turn: Turn, model: str | LLMProvider) -> tuple[LLMProvider, str, str]:
     """(provider, its name for the model, Lyra's name for it) of one of the agent's models."""
-    try:
-        priced = turn.process.budget.limits_money
-        if turn.pending is not None:
-            for scope in turn.pending.scopes:
-                priced = priced or scope.limits_money
-        return turn.runtime.models.load(model, priced=priced)
-    except ConfigError as error:
-        await turn.runtime.lacks(turn.process, error)
-        raise
+    priced = turn.process.budget.limits_money
+    if turn.pending is not None:
+        for scope in turn.pending.scopes:
+            priced = priced or scope.limits_money
+    return turn.runtime.models.load(model, priced=priced)
+
+
+_OWN_LIMIT: Final = 8_192  # how journals write the longest answer of a model: sessions had this limit once
 
 
 def request_digest(session: AgentSession, request: Request) -> bytes:
@@ -160,7 +171,8 @@ def request_digest(session: AgentSession, request: Request) -> bytes:
     system, tools = request.system, request.tools
     known = session.cache.settings  # the other settings are the agent's, which never change
     if known is None or known[1] is not tools or known[0] != system:
-        settings = (system, [tool.name for tool in tools], request.max_tokens, request.temperature)
+        longest = _OWN_LIMIT if request.max_tokens is None else request.max_tokens
+        settings = (system, [tool.name for tool in tools], longest, request.temperature)
         known = session.cache.settings = (system, tools, canonical_hash("settings", settings, {}))
     return session.digest + known[2]
 
@@ -202,9 +214,11 @@ async def fit(turn: Turn, *, overflow: bool = False) -> bool:
         return False
     start, _, head = decision.partition(" ")
     window = Window(int(start), int(head) if head else None, session.window.summary)
+    sent = session.ledger.estimate_next(session.messages, session.window)
     if policy.kind == "compact":
-        summary = await _summary(turn, policy, window)
+        summary, reason = await _summary(turn, policy, window)
         if summary is None:
+            _tell_of_window(turn, f"the conversation could not be shortened: {reason}", level="warning")
             return False
         if turn.has_hooks:
             summary = await _with_context(turn, summary)
@@ -220,7 +234,16 @@ async def fit(turn: Turn, *, overflow: bool = False) -> bool:
         }
         runtime.kernel.publish(process.pid, "context.cut", data)
     session.move_window(window)
+    if policy.kind == "compact":
+        left = session.ledger.estimate_next(session.messages, window)
+        _tell_of_window(turn, f"the conversation was shortened: about {sent} tokens are now {left}")
     return True
+
+
+def _tell_of_window(turn: Turn, sentence: str, *, level: Literal["info", "warning"] = "info") -> None:
+    """Tell the reader of the answer in one line what became of the conversation before it."""
+    if turn.sink is not None and turn.process.replay is None:
+        turn.sink.put(HookNotice(sentence, level))
 
 
 async def compact(turn: Turn, focus: str = "") -> None:
@@ -234,11 +257,12 @@ async def compact(turn: Turn, focus: str = "") -> None:
     if refusal is not None:
         raise ApprovalRefused(f"the conversation was not shortened: {refusal}")
     moved = Window(users[-1], None, window.summary)
-    summary = await _summary(turn, turn.agent.context or _DEFAULT, moved, focus=focus)
-    if summary is not None:
-        if turn.has_hooks:
-            summary = await _with_context(turn, summary)
-        session.move_window(msgspec.structs.replace(moved, summary=summary))
+    summary, reason = await _summary(turn, turn.agent.context or _DEFAULT, moved, focus=focus)
+    if summary is None:
+        raise EffectFailed(f"the conversation was not shortened: {reason}", hint="it is as before; try it again later")
+    if turn.has_hooks:
+        summary = await _with_context(turn, summary)
+    session.move_window(msgspec.structs.replace(moved, summary=summary))
 
 
 async def _check_cut(turn: Turn, trigger: str) -> str | None:
@@ -328,8 +352,8 @@ def _cut(
 # ---------------------------------------------------------------------- summaries
 
 
-async def _summary(turn: Turn, policy: ContextPolicy, window: Window, *, focus: str = "") -> str | None:
-    """Return a summary of the messages that leave the window; None where no model could give one."""
+async def _summary(turn: Turn, policy: ContextPolicy, window: Window, *, focus: str = "") -> tuple[str | None, str]:
+    """(a summary of the messages that leave the window, "") or (None, why no model could give one)."""
     runtime, session, process, agent = turn.runtime, turn.session, turn.process, turn.agent
     old = session.window
     leaving = [session.messages[old.head]] if old.head is not None and old.head != window.head else []
@@ -338,8 +362,9 @@ async def _summary(turn: Turn, policy: ContextPolicy, window: Window, *, focus: 
     model = policy.model if policy.model is not None else agent.model
     room = _limit(turn, policy) or max(session.ledger.estimate_next(session.messages, old), 8_000)
     text = _material(old.summary, leaving, most=max(2_000, room * 2))
+    resolved = runtime.models.find(model)
     request = Request(
-        model=runtime.models.find(model)[1],
+        model=resolved[1],
         messages=(Message("user", text),),
         system=f"{_SUMMARISE}\nKeep above all: {focus}" if focus else _SUMMARISE,
         max_tokens=policy.summary_tokens,
@@ -349,6 +374,7 @@ async def _summary(turn: Turn, policy: ContextPolicy, window: Window, *, focus: 
         request,
         session.digest + canonical_hash("summary", (window.start, window.head), {}) if session.durable else b"",
         ConversationTokens(runtime.models.tokens),
+        resolved,
         scopes=turn.scopes,
         sink=None,
         timeouts=agent.timeouts,
@@ -356,14 +382,13 @@ async def _summary(turn: Turn, policy: ContextPolicy, window: Window, *, focus: 
         tokens_least=agent.min_tokens,
         pid=turn.ctx.pid,
     )
-    call.aim(runtime.models.find(model))
     try:
         completion: Completion = await turn.ctx.do(model_effect(session, model, call), call)
     except (EffectFailed, LimitExceeded) as error:
         runtime.record(process, session, call, error=error)
         if isinstance(error, BudgetExceeded) or process.out_of_time:
             raise
-        return None
+        return None, error.message
     except asyncio.CancelledError as error:
         runtime.record(process, session, call, error=error)
         raise
@@ -372,7 +397,8 @@ async def _summary(turn: Turn, policy: ContextPolicy, window: Window, *, focus: 
     runtime.record(process, session, call, completion=completion)
     if completion.stop_reason == CUT_BY_BUDGET:  # half a summary would lose the other half of the conversation
         raise cut_of_call(agent.name, call, completion)
-    return completion.text.strip() or None
+    summary_text = completion.text.strip()
+    return (summary_text, "") if summary_text else (None, "the model wrote no summary")
 
 
 def _material(before: str, messages: Iterable[Message], *, most: int) -> str:

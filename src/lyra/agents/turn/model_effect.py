@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeGuard
 
 import msgspec
 
-from lyra.agents.session.events import AgentEvent
-from lyra.agents.session.model_call import ModelCall
-from lyra.agents.session.replies import Sink
+from lyra.agents.session.events import AgentEvent, Retrying
+from lyra.agents.session.model_call import ANSWER_TOKENS_USUAL, ModelCall
+from lyra.agents.session.replies import Sink, sink_above
 from lyra.core.budgets.budget import Budget, Reservation, Usage
 from lyra.core.effect import Charged, Effect
 from lyra.core.policies.retry import error_text
@@ -70,9 +70,29 @@ def model_effect(session: AgentSession, model: str | LLMProvider, call: ModelCal
             shared=None if call.limit is None else (call.model, call.limit),
             lasting=True,
             unchanged=is_unchanged,
+            on_retry=_tell_retry,
         )
     call.effect, call.retry = effect.name, agent.retry
     return effect
+
+
+_REASONS: Final[dict[str, str]] = {  # kinds of a ModelError, for a person who waits
+    "rate_limit": "rate limited",
+    "overloaded": "overloaded",
+    "timeout": "no answer in time",
+    "connection": "not reachable",
+    "stream_truncated": "the answer broke off",
+    "malformed": "the answer could not be read",
+}
+
+
+def _tell_retry(call: ModelCall, *, attempt: int, of: int, wait_s: float, error: BaseException) -> None:
+    """Tell the reader of the answer, or of the answer that waits for this one, that the model is asked again."""
+    process = call.runtime.kernel.processes.get(call.pid)
+    sink = call.sink or (sink_above(process) if process is not None else None)
+    if sink is not None:
+        kind = str(error.fields.get("kind", "")) if isinstance(error, LyraError) else ""
+        sink.put(Retrying(attempt, of, round(wait_s, 3), _REASONS.get(kind, "the provider failed")))
 
 
 # ---------------------------------------------------------------------- before
@@ -109,7 +129,10 @@ def _worst_case(call: ModelCall, chains: tuple[Budget, ...], limits_money: bool)
     request = call.request
     call.estimated = True
     tokens_in = call.conversation.estimate(call.model, request)
-    tokens_out, least = call.tokens_wanted, call.tokens_least
+    wanted, least = call.tokens_wanted, call.tokens_least
+    if call.has_own_limit:
+        wanted = _share(call, chains, tokens_in)
+    tokens_out = wanted
     for scope in chains:
         left = scope.spendable("output_tokens") if scope.limits_tokens else None
         if left is not None and left < tokens_out:
@@ -129,10 +152,34 @@ def _worst_case(call: ModelCall, chains: tuple[Budget, ...], limits_money: bool)
             if left is not None:
                 tokens_out = max(min(price.affordable_output(left, tokens_in), tokens_out), least)
                 usd = price.worst_case(tokens_in, tokens_out)
-    call.is_shortened = tokens_out < call.tokens_wanted
-    if tokens_out != request.max_tokens:
+    call.is_shortened = tokens_out < wanted
+    is_limited = limits_money or any(scope.limits_tokens for scope in chains)
+    if call.has_own_limit and not is_limited:  # only a rate limit counts the tokens
+        call.request = msgspec.structs.replace(request, max_tokens=None)
+    elif tokens_out != request.max_tokens:
         call.request = msgspec.structs.replace(request, max_tokens=tokens_out)
     return Usage.from_call(usd, tokens_in, tokens_out)
+
+
+_SHARE: Final = 4  # of what is left in a budget, one call reserves at most this part
+
+
+def _share(call: ModelCall, chains: tuple[Budget, ...], tokens_in: int) -> int:
+    """Return the longest answer to reserve for a call that names none: the model's own, or a part of what the budgets
+    have left, so that calls beside it find room too. An answer that is cut there goes on."""
+    wanted = call.tokens_wanted
+    if wanted <= ANSWER_TOKENS_USUAL:
+        return wanted
+    rooms: list[int] = []
+    price = call.price or call.find_price()
+    for scope in chains:
+        if scope.limits_tokens and (tokens := scope.spendable("output_tokens")) is not None:
+            rooms.append(tokens)
+        if scope.limits_money and price is not None and (micro_usd := scope.spendable("usd")) is not None:
+            rooms.append(price.affordable_output(micro_usd, tokens_in))
+    if not rooms:
+        return ANSWER_TOKENS_USUAL
+    return max(ANSWER_TOKENS_USUAL, min(wanted, min(rooms) // _SHARE))
 
 
 def _reserve_in(scopes: tuple[Budget, ...], usage: Usage) -> tuple[Reservation, ...]:
@@ -156,15 +203,14 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
     The idempotency key belongs to the call: it is the same for each try, also after a crash.
     """
     runtime, sink, provider = call.runtime, call.sink, call.provider
-    if call.lost.items:
+    if call.lost.packed:
         _cover(call)
-    assert provider is not None
     call.attempts += 1
     if call.attempts == 1:
         if call.model not in runtime.models.priced:
             runtime.models.look_up_price(provider, call.request.model, call.model)
         call.began_s = runtime.kernel.clock.monotonic()
-    fold = Fold()
+    fold = Fold(takes_problems=True)
     request = call.request
     if idempotency_key:
         request = msgspec.structs.replace(request, idempotency_key=runtime.key(call, idempotency_key))
@@ -173,9 +219,12 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
         source = provider.stream(request)
         events = source if call.timeouts is None else _in_time(source, call.timeouts, provider.name)
         if sink is None:
-            feed = fold.feed
+            feed, texts = fold.feed, fold.texts
             async for event in events:
-                feed(event)
+                if type(event) is TextDelta and type(event.text) is str:
+                    texts.append(event.text)
+                else:
+                    feed(event)
         else:
             await _stream_to(fold, events, sink, runtime.keys.prepared)
         completion = fold.completion()
@@ -192,6 +241,7 @@ async def perform(call: ModelCall, *, idempotency_key: str = "") -> Completion:
     except BaseException as raised:
         quotes_key = _quotes_key(raised, runtime.keys.prepared)
         failure = _count_failed_try(call, fold, _without_keys(_classify(call, raised), runtime.keys.prepared))
+        _name_tries(failure, call)
         await _close(source)
         if runtime.unfit is not None and _is_unreachable(failure, call):
             await runtime.lacks(runtime.kernel.processes[call.pid], failure)
@@ -213,7 +263,6 @@ def _cover(call: ModelCall) -> None:
 def _classify(call: ModelCall, raised: BaseException) -> BaseException:
     """Return what a provider raised as a ModelError. A cancellation is one too, unless the call itself is cancelled:
     something inside the provider that it waited for was."""
-    assert call.provider is not None
     name, task = call.provider.name, asyncio.current_task()
     if not isinstance(raised, asyncio.CancelledError):
         return from_exception(raised, name) or raised
@@ -269,9 +318,23 @@ def _count_failed_try(call: ModelCall, fold: Fold, raised: BaseException) -> Bas
         call.lose(fold.usage, fold.message, is_final=fold.finished)
     else:  # cancelled, or the process's deadline has passed (a model's own time-out is a ModelError)
         call.cut(fold.usage, fold.message)
-    if call.lost.items:
+    if call.lost.packed:
         error.usage = call.lost  # type: ignore[attr-defined]  # the door charges what a failure has cost
     return error
+
+
+def _name_tries(failure: BaseException, call: ModelCall) -> None:
+    """Have the error of the last try name the provider, the status and the number of tries."""
+    if not isinstance(failure, ModelError) or call.attempts < 2:
+        return
+    if call.retry is not None and call.retry.should_retry(failure, call.attempts):
+        return
+    provider, status = failure.fields.get("provider"), failure.fields.get("status")
+    facts = [str(provider)] if provider else []
+    facts += [f"status {status}"] if status else []
+    failure.message = f"{failure.message} ({', '.join([*facts, f'after {call.attempts} tries'])})"
+    failure.args = (failure.message, *failure.args[1:])
+    failure.fields["tries"] = call.attempts
 
 
 def cut_by_budget(
@@ -360,12 +423,10 @@ def _settle_cost(call: ModelCall, completion: Completion) -> Usage:
     counted = completion.usage
     if call.estimated:
         call.learn(counted)
-    price, provider = call.price, call.provider
-    if price is None and provider is not None:
-        price = call.runtime.models.price(provider, call.request.model, call.model)
+    price = call.price or call.find_price()
     call.micro_usd = price.cost(counted) if price is not None else None
     spent = Usage.from_call(call.micro_usd or 0, counted.total_input, counted.output_tokens)
-    if call.lost.items:
+    if call.lost.packed:
         spent += call.lost
     if call.reservations or call.extra:
         call.settle(spent)
@@ -430,7 +491,9 @@ class StreamKeyFilter:
 def redact_keys(completion: Completion, keys: KnownKeys) -> Completion:
     """Return the answer with known keys masked; the same object where there is none in it."""
     message = completion.message
-    if not keys.holds(message.content) and not any(keys.holds(call.arguments) for call in message.tool_calls):
+    if not keys.holds(message.content) and not any(
+        keys.holds(call.arguments) or keys.holds(call.problem) for call in message.tool_calls
+    ):
         return completion
     content = _without(message.content, keys)
     calls = tuple(_call(call, keys) for call in message.tool_calls)
@@ -439,6 +502,8 @@ def redact_keys(completion: Completion, keys: KnownKeys) -> Completion:
 
 
 def _call(call: ToolCall, keys: KnownKeys) -> ToolCall:
+    if keys.holds(call.problem):
+        return msgspec.structs.replace(call, problem=_without(call.problem, keys))
     if not keys.holds(call.arguments):
         return call
     return msgspec.structs.replace(call, arguments=_without(call.arguments, keys), masked=True)

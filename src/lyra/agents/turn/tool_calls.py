@@ -161,9 +161,10 @@ def _nothing() -> None:
 async def _run(turn: Turn, call: ToolCall) -> ToolResult:
     """Run one call. If events have a listener, it has a span: its own, or the turn's if tool events have none."""
     session, kernel = turn.session, turn.runtime.kernel
-    if not kernel.agents_heard or turn.ctx.replaying:
+    heard = turn.process.core.agents_heard
+    if not heard or turn.process.replay is not None:
         return await _call(turn, call)
-    if not kernel.listeners.hears("tool.called"):
+    if "tool.called" not in heard:
         with OpenSpan(turn_span(kernel, session)):
             return await _call(turn, call)
     span_id, began_s = new_span(kernel), kernel.clock.monotonic()
@@ -197,7 +198,8 @@ async def _call(turn: Turn, asked: ToolCall) -> ToolResult:
     if sink is not None:
         sink.put(ToolStarted(call.id, call.name, turn.runtime.clean_data(call.arguments)))
     if tool is None or problem:
-        result = ToolResult(call.id, call.name, problem, True, "not_found")
+        code = "invalid_arguments" if call.problem else "not_found"
+        result = ToolResult(call.id, call.name, turn.runtime.clean(problem), True, code)
     else:
         result, call = await _result(turn, tool, call, hook, asked=asked)
     if may_run and turn.has_hooks:
@@ -211,8 +213,13 @@ async def _call(turn: Turn, asked: ToolCall) -> ToolResult:
     return result
 
 
+_CALL_AGAIN: Final = "Make the call again with valid JSON; where it is long, do it in several smaller calls."
+
+
 def _problem(session: AgentSession, call: ToolCall, tool: Tool | None) -> str:
-    """Return why there is no such tool for the model; "" where there is."""
+    """Return why a call cannot be made, in words for the model; "" where it can."""
+    if call.problem:
+        return f"the call was not run: {call.problem}. {_CALL_AGAIN}"
     if tool is None:
         known = ", ".join(session.tools.names) or "none"
         return f"there is no tool {call.name!r}; there are: {known}"
@@ -235,7 +242,7 @@ async def _result(
         if call.masked:
             raise CapabilityDenied(f"{call.name} was not run: {_KEY_IN_CALL}", hint=_WITHOUT_KEY)
         is_stopped = hook is not None and hook.decision in ("deny", "ask")
-        decided_on = session.judges(tool) or session.enclosing or is_stopped
+        decided_on = session.judges(tool) or session.outer or session.limits or is_stopped
         if not decided_on and not (replaying and comes_next(process, "read")):
             output = await _output(turn, tool, call, process.grant)
         else:
@@ -456,8 +463,9 @@ def _without_invisible(text: str) -> str:
 
 
 def _has_image(output: Any) -> bool:
-    parts = output if isinstance(output, list) else ()
-    kinds = [part.get("type") if isinstance(part, dict) else None for part in parts]
+    if not isinstance(output, list):
+        return False
+    kinds = [part.get("type") if isinstance(part, dict) else None for part in output]
     return "image" in kinds and all(kind in ("image", "text") for kind in kinds)
 
 

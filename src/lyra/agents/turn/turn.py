@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
+from lyra.agents.session.replies import NOTICE
 from lyra.core.message import Message
-from lyra.core.tool import ToolCall
+from lyra.core.tool import ToolCall, ToolResult
 from lyra.kernel.process.replay import upcoming
 from lyra.kernel.programs.journaled_call import read
 
@@ -28,7 +31,19 @@ if TYPE_CHECKING:
 class Turn:
     """`pending` is the answer that a caller waits for; None for a message without a caller."""
 
-    __slots__ = ("agent", "ctx", "ended_by", "pending", "process", "refusals", "runtime", "session", "status", "system")
+    __slots__ = (
+        "agent",
+        "continued",
+        "ctx",
+        "ended_by",
+        "pending",
+        "process",
+        "refusals",
+        "runtime",
+        "session",
+        "status",
+        "system",
+    )
 
     def __init__(self, ctx: Context, runtime: AgentRuntime, session: AgentSession, pending: Pending | None) -> None:
         self.ctx = ctx
@@ -40,6 +55,7 @@ class Turn:
         self.status = "success"  # of the answer: "max_tokens" or "budget" where it was cut
         self.system = ""  # the system prompt, once it is made
         self.ended_by = ""  # why a hook ends the turn, once one does
+        self.continued = 0  # how often the model went on after its limit had cut it off
         self.refusals = 0  # how often hooks had the model continue after an answer
 
     @property
@@ -57,6 +73,8 @@ class Turn:
         """Whether hooks may run next: the agent has some, or the journal of a replay has their outcome."""
         if self.session.hooks is not None:
             return True
+        if self.process.replay is None:
+            return False
         entry = upcoming(self.process)
         return entry is not None and entry.name.startswith("hook:")
 
@@ -124,31 +142,72 @@ def notice_message(taken: list[list[Any]]) -> Message:
 
 
 # ---------------------------------------------------------------- repeat guard
-# RepeatGuard: notices a model that makes the same calls, or says the same words beside its calls, again and again.
+# RepeatGuard: notices a model that makes the same calls with the same results, or says the same words beside its
+# calls, again and again. The model is told first; the turn ends where it goes on all the same.
 
-_CALLS_MAX: Final = 3  # the same calls in a row
-_TEXTS_MAX: Final = 6  # the same words in a row
+_CALLS_MAX: Final = (
+    3  # the same calls in a row with the same results, before the model is told; twice that ends the turn
+)
+_TEXTS_MAX: Final = 6  # the same words in a row, likewise
 _TEXT_CHARS_LEAST: Final = 20  # shorter words, such as "Next.", may be said often
+_TOLD: Final = (
+    "(Notice by the program, not by the user: the same {what} {count} times in a row, with nothing else between. "
+    "Do something else, or answer the user; where this goes on, the turn ends.)"
+)
 
 
 class RepeatGuard:
-    """Looks at the answers of one turn in their order."""
+    """Looks at the answers of one turn in their order, each with the results of its calls."""
 
-    __slots__ = ("_calls", "_same_calls", "_same_texts", "_text")
+    __slots__ = ("_last", "_same_calls", "_same_texts", "_text")
 
     def __init__(self) -> None:
-        self._calls: Any = None
+        self._last: Any = None
         self._text = ""
         self._same_calls = 0
         self._same_texts = 0
 
-    def status_of(self, calls: Sequence[ToolCall], text: str) -> str:
-        """Return the status that ends the turn with this answer; empty where the turn continues."""
-        asked = [(call.name, call.arguments) for call in calls]
+    def check(self, calls: Sequence[ToolCall], results: Sequence[ToolResult], text: str) -> tuple[str, str]:
+        """(the status that ends the turn, a notice for the model) after an answer; both are empty where it does
+        something new. `calls` are those that poll nothing."""
         words = text.strip()
-        self._same_calls = self._same_calls + 1 if asked == self._calls else 1
+        if not calls:  # it waits for something, which may take long
+            self._last, self._text, self._same_calls, self._same_texts = None, "", 0, 0
+            return "", ""
+        done = [[call.name, call.arguments] for call in calls], [result.output for result in results]
+        self._same_calls = self._same_calls + 1 if done == self._last else 1
         self._same_texts = self._same_texts + 1 if words == self._text else 1
-        self._calls, self._text = asked, words
+        self._last, self._text = done, words
+        if self._same_calls >= 2 * _CALLS_MAX:
+            return "repetition", ""
         if self._same_calls >= _CALLS_MAX:
-            return "repetition"
-        return "repeated_text" if self._same_texts >= _TEXTS_MAX and len(words) >= _TEXT_CHARS_LEAST else ""
+            return "", _TOLD.format(what="call had the same result", count=self._same_calls)
+        if self._same_texts < _TEXTS_MAX or len(words) < _TEXT_CHARS_LEAST:
+            return "", ""
+        if self._same_texts >= 2 * _TEXTS_MAX:
+            return "repeated_text", ""
+        return "", _TOLD.format(what="words were said beside calls", count=self._same_texts)
+
+
+def add_to_result(message: Message, notice: str) -> Message:
+    """Return the message of results with a notice behind the last one."""
+    last = message.tool_results[-1]
+    output = last.output
+    if isinstance(output, list):
+        output = [*output, {"type": "text", "text": notice}]
+    else:
+        output = f"{output}\n\n{notice}" if output else notice
+    results = (*message.tool_results[:-1], msgspec.structs.replace(last, output=output))
+    return msgspec.structs.replace(message, tool_results=results)
+
+
+# ---------------------------------------------------------------- going on
+# What a model is told after an answer that its limit cut off, or with a call that could not be read.
+
+NOTHING_CAME: Final = NOTICE.format(
+    "your answer reached its limit of tokens before it had text or a whole call. Work in smaller steps: write a long "
+    "file in several calls, and think less before each."
+)
+BAD_CALL: Final = NOTICE.format(
+    "your call of a tool could not be read, so it was not run. Make it again with valid arguments."
+)

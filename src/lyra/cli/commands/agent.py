@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from lyra.mcp import ServerSettings
 
 
+_EFFORTS: Final = ("low", "medium", "high")
 _MODES: Final = ("default", "accept-edits", "sandboxed", "plan", "bypass", "deny-unasked")
 _LEVELS: Final = ("none", "basic", "detailed")
 _FORMATS: Final = ("text", "json", "stream-json")
@@ -80,6 +81,12 @@ _OPTIONS: Final = (
         "--disallowed-tools", "deny", metavar="RULE", multiple=True, help="A rule that denies. May be repeated."
     ),
     click.option("--max-budget-usd", "budget", metavar="X", help="Stop before more dollars than this are spent."),
+    click.option(
+        "--max-tokens",
+        type=click.IntRange(1, 10**7),
+        help="The longest answer in tokens; default: agent.max_tokens, else the model's own.",
+    ),
+    click.option("--effort", type=click.Choice(_EFFORTS), help="How much the model thinks; default: sage.effort."),
     click.option(
         "--max-turns", "--max-steps", "max_turns", type=click.IntRange(1, 10**6), help="Maximum number of model calls."
     ),
@@ -163,16 +170,18 @@ def run_printed(
     run: Callable[[HeadlessOptions], Coroutine[Any, Any, HeadlessOutcome]],
     *,
     rules: bool = False,
+    asks: bool = True,
 ) -> int:
-    """Run and print in one format; the exit code. `rules`: the run gives a model the rules of the folder."""
+    """Run and print in one format; the exit code. `rules`: the run gives a model the rules of the folder. `asks`: a
+    person at the terminal is asked whether the folder's files are trusted."""
     try:
-        options = options_of(given)
-        ask_for_trust(invocation, os.curdir, rules=rules)
+        options = with_default_model(invocation, options_of(given))
+        ask_for_trust(invocation, os.curdir, rules=rules, asks=asks)
         return asyncio.run(_run(invocation, run(options), printer))
     except LyraError as error:  # before the run began; one in it is a part of its result
-        from lyra.agents.headless.headless import result_line, status_of
+        from lyra.agents.headless.headless import result_line, status_of, with_error
 
-        printer.tell(result_line(status_of(error)))
+        printer.tell(with_error(result_line(status_of(error)), error))
         return report(error, debug=invocation.debug)
 
 
@@ -220,6 +229,11 @@ class LinePrinter:
         if line["type"] == "notice" and line.get("source") != "user":  # for the user, not for programs that read stdout
             if line["level"] != "status":
                 note(f"warning: {line['text']}" if line["level"] == "warning" else line["text"])
+            return False
+        if line["type"] == "retry" and self._types is not None:
+            from lyra.agents.session.events import retry_sentence
+
+            note(retry_sentence(line["reason"], line["wait_s"], line["attempt"], line["of"]))
             return False
         if self._over or (self._types is not None and line["type"] not in self._types):
             return False
@@ -312,15 +326,17 @@ def _with_hooks(invocation: Invocation, options: HeadlessOptions) -> HeadlessOpt
 
 @asynccontextmanager
 async def with_servers(
-    invocation: Invocation, options: HeadlessOptions, more: Sequence[ServerSettings] = ()
+    invocation: Invocation, options: HeadlessOptions, more: Sequence[ServerSettings] = (), *, waits: bool = True
 ) -> AsyncIterator[HeadlessOptions]:
     """Provide the options with the tools of MCP servers, and of `more`; where there is none, nothing of it is
-    imported."""
+    imported. They connect in the background; what is printed `waits` for them for a few seconds, and the first turn
+    does in any case."""
     if not more and not _names_servers(invocation):
         yield options
         return
     import msgspec
 
+    from lyra.agents.headless.headless import late_servers
     from lyra.agents.headless.setup import setup_of
     from lyra.mcp import McpServers
 
@@ -330,8 +346,11 @@ async def with_servers(
     ) as servers:
         if servers.warning:
             note(f"warning: {servers.warning}")
-        # Each is waited for until it is there, has failed, or its `start_s` is over.
-        states = [state.to_data() for state in await servers.start()]
+        servers.begin()
+        late = await servers.settle() if waits else []
+        if late:
+            note(f"warning: {late_servers(late)}")
+        states = [state.to_data() for state in servers.states()]
         yield msgspec.structs.replace(options, tools=(servers,), facts={"mcp_servers": states})
 
 
@@ -374,7 +393,10 @@ def warn(run: Headless, *, watches: bool = True) -> None:
     from lyra.agents.headless.setup import unknown_tools
 
     options = run.options
-    for rule, meant in unknown_tools((*options.allow, *options.deny), _list_ruled(run)):
+    rules = (*options.allow, *options.deny)
+    if any(server["state"] == "connecting" for server in options.facts.get("mcp_servers", ())):
+        rules = tuple(rule for rule in rules if not rule.startswith("mcp__"))  # their tools are not known yet
+    for rule, meant in unknown_tools(rules, _list_ruled(run)):
         note(f"warning: no tool is meant by the rule {rule!r}" + (f"; did you mean {meant!r}?" if meant else ""))
     problems = [problem for source in run.agent.sources for problem in getattr(source, "problems", ())]
     for sentence in (*run.config.notes, *problems):
@@ -421,11 +443,28 @@ def options_of(given: dict[str, Any]) -> HeadlessOptions:
         deny=given["deny"],
         budget=None if given["budget"] is None else _dollars(given["budget"]),
         max_turns=given["max_turns"] or TURNS_MAX,
+        max_tokens=given["max_tokens"],
+        effort=given["effort"] or "",
         output=None if schema is None else _schema(schema),
         store=store,
         audit=given["audit"],
         audit_level=given["audit_level"],
     )
+
+
+def with_default_model(invocation: Invocation, options: HeadlessOptions) -> HeadlessOptions:
+    """Return the options with the default model of a vendor whose key is there, where none is named; it is told."""
+    from lyra.core.providers import default_model
+
+    if options.model or invocation.config.agent.model:
+        return options
+    model, variable = default_model(os.environ)
+    if not model:
+        return options
+    import msgspec
+
+    note(f"note: no model is named, so {model} is asked, with the key of {variable}; --model names another one")
+    return msgspec.structs.replace(options, model=model)
 
 
 def _dollars(text: str) -> Any:

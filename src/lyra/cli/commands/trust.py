@@ -173,10 +173,12 @@ def asking_files(*folders: str, rules: bool = False) -> list[FileAsks]:
     return list({file.path: file for file in files}.values())
 
 
-def ask_for_trust(invocation: Invocation, *folders: str, quiet: bool = False, rules: bool = False) -> None:
-    """Have the trust of a run decided: by the flag, a kept answer, or the person at the terminal. `quiet`: stderr is
-    for a program that reads it, so that nothing is asked or told there. `rules`: the run gives a model the rules of the
-    folder, so that they are asked for, too."""
+def ask_for_trust(
+    invocation: Invocation, *folders: str, quiet: bool = False, rules: bool = False, asks: bool = True
+) -> None:
+    """Have the trust of a run decided: by the flag, a kept answer, or, where it `asks`, the person at the terminal.
+    `quiet`: stderr is for a program that reads it, so that nothing is asked or told there. `rules`: the run gives a
+    model the rules of the folder, so that they are asked for, too."""
     for folder in folders:
         invocation.trust_folder(folder)
     trust = invocation.trust
@@ -184,7 +186,7 @@ def ask_for_trust(invocation: Invocation, *folders: str, quiet: bool = False, ru
     if not files or quiet:
         return
     unanswered = [file for file in files if file.state(trust) != "refused" and not file.problem]
-    if unanswered and _is_attended():
+    if unanswered and asks and _is_attended():
         show_asks(unanswered, trust, err=True)
         answer = ask_person(err=True)
         if answer is None:

@@ -27,6 +27,7 @@ from lyra.cli.commands.agent import (
     take_over_settings,
     task_of,
     warn,
+    with_default_model,
     with_servers,
 )
 from lyra.cli.commands.trust import ask_for_trust
@@ -146,7 +147,7 @@ def start(
         def run(options: HeadlessOptions) -> Coroutine[Any, Any, HeadlessOutcome]:
             return _ask_session(invocation, options, beginning, text, piped, tell, on_open, opening=printer.has_opening)
 
-    ctx.exit(run_printed(invocation, printer, given, run, rules=True))
+    ctx.exit(run_printed(invocation, printer, given, run, rules=True, asks=False))
 
 
 def _check_formats(given_form: str, form: str, mode_of_text: str | None) -> None:
@@ -237,6 +238,7 @@ def run_interactive(
 
     options = msgspec.structs.replace(options_of(given), attended=True)
     ask_for_trust(invocation, os.curdir, rules=True)
+    options = with_default_model(invocation, options)
     model = choose_model(options.model or invocation.config.agent.model or "", invocation.config.providers)
     if model is None:
         return _NOT_SET_UP
@@ -248,7 +250,7 @@ def run_interactive(
         from lyra.sage.terminal.loop import run_terminal
 
         async with (
-            with_servers(invocation, options, plugin_servers(options.folder)) as equipped,
+            with_servers(invocation, options, plugin_servers(options.folder), waits=False) as equipped,
             LiveSession(equipped, invocation.config, start=start) as session,
         ):
             opened(session.headless)
@@ -277,7 +279,7 @@ class TextPrinter(LinePrinter):
         self._written = ""  # the end of what stands on stdout
 
     async def say(self, line: AnyLine) -> None:
-        if line["type"] == "notice":
+        if line["type"] in ("notice", "retry"):
             await super().say(line)  # words for the user, on stderr
         if self._mode != "streaming":
             return

@@ -11,13 +11,13 @@ Because a reservation counts as spent until it is settled, no interleaving of ca
 blocks. Seconds are a deadline, not a counter.
 
 This module knows no clock, price or process: the kernel calls it. Amounts are whole numbers, money in
-micro-dollars. The lists indexed by dimension are for speed: this code runs twice in every effect.
+micro-dollars. The amounts of all dimensions are lanes of one integer, for speed: this code runs twice in every effect,
+and one addition adds them all, one subtraction compares them all with their limits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from operator import itemgetter, le
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
 
 import msgspec
@@ -40,7 +40,43 @@ ON_EXCEED: Final = ("block", "warn", "allow")
 _INDEX: Final = {name: index for index, name in enumerate(DIMENSIONS)}
 _USD: Final = 0
 _UNLIMITED: Final = 1 << 80  # above every sum of 63-bit amounts, so that "no limit" needs no branch
-_NO_LIMITS: Final = [_UNLIMITED] * len(DIMENSIONS)
+
+# Lanes: bits 96·i to 96·i + 95 of a packed integer are the amount of dimension i. The top bit of a lane is a guard. It
+# is added before a subtraction, and is still there afterwards unless the difference is below zero. Lanes may be below
+# zero in between (`- reserved + used`), and in a Usage that takes back another.
+_LANE: Final = 96
+_SHIFTS: Final = tuple(range(0, _LANE * len(DIMENSIONS), _LANE))
+_LANE_MAX: Final = (1 << _LANE) - 1
+_GUARD: Final = 1 << (_LANE - 1)
+_GUARDS: Final = sum(_GUARD << shift for shift in _SHIFTS)
+_BELOW_GUARDS: Final = _GUARDS - sum(1 << shift for shift in _SHIFTS)
+_TOKENS_IN, _TOKENS_OUT = _SHIFTS[1:3]
+_CALL: Final = 1 << _SHIFTS[DIMENSIONS.index("llm_calls")]
+_NO_LIMITS: Final = sum(_UNLIMITED << shift for shift in _SHIFTS)
+_TOKENS: Final = (_GUARD << _TOKENS_IN) + (_GUARD << _TOKENS_OUT)
+
+
+def lanes(packed: int) -> list[int]:
+    """Return the amounts in a packed integer, by the index of their dimension."""
+    amounts = [0] * len(DIMENSIONS)
+    index = 0
+    while packed:
+        amount = packed & _LANE_MAX
+        if amount >= _GUARD:  # below zero
+            amount -= _LANE_MAX + 1
+        amounts[index] = amount
+        packed = (packed - amount) >> _LANE
+        index += 1
+    return amounts
+
+
+def _lane(packed: int, index: int) -> int:
+    """Return the amount of one dimension."""
+    return (((packed + _GUARDS) >> _SHIFTS[index]) & _LANE_MAX) - _GUARD
+
+
+def _pack(amounts: Iterable[int]) -> int:
+    return sum([amount << shift for amount, shift in zip(amounts, _SHIFTS, strict=True)])
 
 
 def _amount(dimension: str, value: Any) -> int:
@@ -57,9 +93,9 @@ def _index(dimension: str) -> int:
 class Usage:
     """An amount for each dimension. Immutable; empty is false; `+` adds."""
 
-    __slots__ = ("items",)
+    __slots__ = ("packed",)
 
-    items: tuple[tuple[int, int], ...]  # (index of the dimension, amount), none zero, by index
+    packed: int  # a lane for each dimension; 0 where there is nothing
 
     def __init__(
         self,
@@ -73,21 +109,19 @@ class Usage:
         iterations: int = 0,
     ) -> None:
         values = (usd, input_tokens, output_tokens, llm_calls, tool_calls, hops, iterations)
-        pairs = [(i, _amount(DIMENSIONS[i], value)) for i, value in enumerate(values) if value]
-        self.items = tuple([pair for pair in pairs if pair[1]])
+        self.packed = sum([_amount(DIMENSIONS[i], value) << _SHIFTS[i] for i, value in enumerate(values) if value])
 
     @classmethod
-    def _from_pairs(cls, items: tuple[tuple[int, int], ...]) -> Usage:
+    def _from_packed(cls, packed: int) -> Usage:
         usage = cls.__new__(cls)
-        usage.items = items
+        usage.packed = packed
         return usage
 
     @classmethod
     def from_call(cls, micro_usd: int, input_tokens: int, output_tokens: int) -> Usage:
         """Return the usage of one model call; the caller knows that the numbers are whole, so nothing is checked."""
         usage = cls.__new__(cls)
-        items = ((0, micro_usd), (1, input_tokens), (2, output_tokens), (3, 1))
-        usage.items = items if micro_usd and input_tokens and output_tokens else tuple(filter(_amount_of, items))
+        usage.packed = micro_usd + (input_tokens << _TOKENS_IN) + (output_tokens << _TOKENS_OUT) + _CALL
         return usage
 
     @classmethod
@@ -107,10 +141,12 @@ class Usage:
         return cls(**data)
 
     def to_data(self) -> dict[str, int]:
-        data: dict[str, int] = {}
-        for index, amount in self.items:
-            data[DIMENSIONS[index]] = amount
-        return data
+        return {DIMENSIONS[index]: amount for index, amount in self.items}
+
+    @property
+    def items(self) -> tuple[tuple[int, int], ...]:
+        """Return (index of the dimension, amount) for each that is not zero, by index."""
+        return tuple([pair for pair in enumerate(lanes(self.packed)) if pair[1]])
 
     @property
     def usd(self) -> Money:
@@ -119,47 +155,37 @@ class Usage:
     @property
     def micro_usd(self) -> int:
         """Return the money as a whole number of micro-dollars."""
-        items = self.items
-        return items[0][1] if items and items[0][0] == 0 else 0
+        return ((self.packed + _GUARDS) & _LANE_MAX) - _GUARD
 
     @property
     def tokens(self) -> int:
         """Input and output tokens together."""
-        total = 0
-        for index, amount in self.items:
-            if index == 1 or index == 2:
-                total += amount
-        return total
+        packed = self.packed + _GUARDS
+        return ((packed >> _TOKENS_IN) & _LANE_MAX) + ((packed >> _TOKENS_OUT) & _LANE_MAX) - 2 * _GUARD
 
     def __getitem__(self, dimension: str) -> int:
-        wanted = _INDEX.get(dimension)
-        if wanted is None:
-            wanted = _index(dimension)
-        for index, amount in self.items:
-            if index == wanted:
-                return amount
-        return 0
+        return _lane(self.packed, _index(dimension))
 
     def __add__(self, other: Usage) -> Usage:
-        if not other.items:
+        if not other.packed:
             return self
-        if not self.items:
+        if not self.packed:
             return other
-        total = dict(self.items)
-        for index, amount in other.items:
-            total[index] = total.get(index, 0) + amount
         usage = Usage.__new__(Usage)
-        usage.items = tuple(sorted(total.items()))
+        usage.packed = self.packed + other.packed
         return usage
 
+    def __neg__(self) -> Usage:
+        return Usage._from_packed(-self.packed)
+
     def __bool__(self) -> bool:
-        return bool(self.items)
+        return bool(self.packed)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Usage) and self.items == other.items
+        return isinstance(other, Usage) and self.packed == other.packed
 
     def __hash__(self) -> int:
-        return hash(self.items)
+        return hash(self.packed)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={str(Money(n)) if name == 'usd' else n}" for name, n in self.to_data().items())
@@ -167,7 +193,6 @@ class Usage:
 
 
 NOTHING: Final = Usage()
-_amount_of: Final = itemgetter(1)
 
 
 def read_cost(value: Any) -> Usage:
@@ -203,13 +228,13 @@ class Reservation(msgspec.Struct):
     """Amounts held in one scope and all above it until they are settled or released, once."""
 
     scope: Budget
-    items: tuple[tuple[int, int], ...]
+    packed: int  # the amounts, as in a Usage
     over: tuple[Excess, ...] = ()  # limits of `warn` scopes that this passed
     open: bool = True
 
     @property
     def usage(self) -> Usage:
-        return Usage._from_pairs(self.items)
+        return Usage._from_packed(self.packed)
 
 
 class Budget:
@@ -217,7 +242,9 @@ class Budget:
 
     __slots__ = (
         "_chain",
+        "_limited",
         "_limits",
+        "_room",
         "_taken",
         "_used",
         "_warns",
@@ -259,28 +286,33 @@ class Budget:
         self.name = short_text(name, "a budget's name", most=NAME_LENGTH_MAX)
         self.on_exceed = one_of(on_exceed, ON_EXCEED, "on_exceed")
         self.seconds = None if seconds is None else real(seconds, "seconds", above=0.0)
+        self._limits = _pack(limits)
+        self._begin(parent)
+
+    def _begin(self, parent: Budget | None) -> None:
+        """Begin with nothing used, below another scope where there is one. Limits and settings are set already."""
         self.due_s: float | None = None  # when its seconds are over; None until the kernel starts to count them
         self.parent = parent
         self.speculative = NOTHING  # usage of early calls that were not needed: paid for, and not charged here
-        if parent is not None:  # a limit cannot be larger than the one above it, which blocks first
-            limits = [own if own == _UNLIMITED else min(own, parent._lowest(i)) for i, own in enumerate(limits)]
-            if parent.seconds is not None:
-                self.seconds = parent.seconds if self.seconds is None else min(self.seconds, parent.seconds)
-        self._limits = limits
+        if parent is not None and parent.limits_anything:  # a limit cannot be larger than the one above it
+            pairs = zip(lanes(self._limits), parent._lowest(), strict=True)
+            self._limits = _pack([own if own == _UNLIMITED else min(own, above) for own, above in pairs])
+        if parent is not None and parent.seconds is not None:
+            self.seconds = parent.seconds if self.seconds is None else min(self.seconds, parent.seconds)
+        limits = self._limits
+        # The guards of the dimensions that this scope or one above has a limit on.
+        limited = (_NO_LIMITS - limits + _BELOW_GUARDS) & _GUARDS
+        self._limited: int = limited if parent is None else limited | parent._limited
         # Whether this scope or one above has a limit on money or tokens, whatever its `on_exceed`.
-        self.limits_money: bool = limits[0] != _UNLIMITED or (parent is not None and parent.limits_money)
-        tokens = limits[1] != _UNLIMITED or limits[2] != _UNLIMITED
-        self.limits_tokens: bool = tokens or (parent is not None and parent.limits_tokens)
-        self.limits_anything: bool = limits != _NO_LIMITS or (parent is not None and parent.limits_anything)
-        self._used = [0] * len(DIMENSIONS)
-        self._taken = [0] * len(DIMENSIONS)  # used + reserved
-        # (used, taken, limits that block) of this scope and those above, nearest first: all that `reserve` reads.
-        blocking = limits if self.on_exceed == "block" else [_UNLIMITED] * len(DIMENSIONS)
-        above = parent._chain if parent is not None else ()
-        self._chain: tuple[tuple[list[int], list[int], list[int]], ...] = (
-            (self._used, self._taken, blocking),
-            *above,
-        )
+        self.limits_money: bool = bool(self._limited & _GUARD)
+        self.limits_tokens: bool = bool(self._limited & _TOKENS)
+        self.limits_anything: bool = bool(self._limited)
+        self._used = 0
+        self._taken = 0  # used + reserved
+        # The limits that block, with their guards.
+        self._room = (limits if self.on_exceed == "block" else _NO_LIMITS) + _GUARDS
+        # This scope and those above, nearest first: all that are asked to reserve.
+        self._chain: tuple[Budget, ...] = (self,) if parent is None else (self, *parent._chain)
         self._warns: bool = self.on_exceed == "warn" or (parent is not None and parent._warns)
 
     # ------------------------------------------------------------ making one
@@ -304,33 +336,45 @@ class Budget:
     def child(self, value: Any = None, **limits: Any) -> Budget:
         """Return a scope below this one: what it spends counts here too, and its limits are no larger than these."""
         if isinstance(value, Budget):
+            if not limits:
+                return value._copy_below(self)
             value = value._limit_data()
         settings = {**self._settings(value), **limits}
         check_keys(settings, (*DIMENSIONS, "seconds", "on_exceed", "name"), "a budget")
         return Budget(parent=self, **settings)
 
+    def _copy_below(self, parent: Budget) -> Budget:
+        """Return a scope with its limits and settings below another one."""
+        scope = Budget.__new__(Budget)
+        scope.name, scope.on_exceed, scope.seconds = self.name, self.on_exceed, self.seconds
+        scope._limits = self._limits
+        scope._begin(parent)
+        return scope
+
     def within_parent(self) -> Budget:
         """Return a scope by itself with all limits that hold here: its own, and those of the scopes above."""
-        limits = {name: self._lowest(index) for index, name in enumerate(DIMENSIONS)}
-        known: dict[str, Any] = {name: most for name, most in limits.items() if most != _UNLIMITED}
+        limits = zip(DIMENSIONS, self._lowest(), strict=True)
+        known: dict[str, Any] = {name: most for name, most in limits if most != _UNLIMITED}
         return Budget(seconds=self.seconds, on_exceed=self.on_exceed, name=self.name, **known)
 
     # ------------------------------------------------------------ spending
     def reserve(self, usage: Usage) -> Reservation:
         """Hold `usage` here and in every scope above, all of it or (BudgetExceeded) nothing."""
-        items = usage.items
-        if not items:
-            return Reservation(self, items)
+        asked = usage.packed
+        if not asked:
+            return Reservation(self, 0)
         chain = self._chain
-        for _, taken, limits in chain:
-            for index, amount in items:
-                if taken[index] + amount > limits[index]:
-                    raise self._make_error(items)
-        over = self._excesses(items, "warn") if self._warns else ()
-        for _, taken, _ in chain:
-            for index, amount in items:
-                taken[index] += amount
-        return Reservation(self, items, over)
+        if self.limits_anything:
+            guards = (asked + _BELOW_GUARDS) & _GUARDS  # of what is asked for: another limit may have been passed
+            for scope in chain:
+                if not scope.limits_anything:  # nor has one above it a limit
+                    break
+                if (scope._room - scope._taken - asked) & guards != guards:
+                    raise self._make_error(usage)
+        over = self._excesses(usage, "warn") if self._warns else ()
+        for scope in chain:
+            scope._taken += asked
+        return Reservation(self, asked, over)
 
     def settle(self, reservation: Reservation, actual: Usage | None = None) -> Usage:
         """Turn a reservation into spending; gives what `actual` has above the reservation (normally nothing).
@@ -340,30 +384,19 @@ class Budget:
         if not reservation.open or reservation.scope is not self:
             raise InternalError("a budget reservation is settled once, in the scope that made it")
         reservation.open = False
-        items = reservation.items
-        if actual is None or actual.items == items:
-            for used, _, _ in self._chain:
-                for index, amount in items:
-                    used[index] += amount
+        held = reservation.packed
+        spent = held if actual is None else actual.packed
+        if spent == held:
+            for scope in self._chain:
+                scope._used += spent
             return NOTHING
-        chain = self._chain
-        held = dict(items)
-        over = None
-        for index, amount in actual.items:
-            more = amount - held.pop(index, 0)
-            if more > 0:
-                over = [*(over or ()), (index, more)]
-            for used, taken, _ in chain:
-                used[index] += amount
-                taken[index] += more
-        for index, amount in held.items():  # dimensions that were reserved and not used at all
-            for _, taken, _ in chain:
-                taken[index] -= amount
-        if over is None:
+        more = spent - held
+        for scope in self._chain:
+            scope._used += spent
+            scope._taken += more
+        if (held + _GUARDS - spent) & _GUARDS == _GUARDS:
             return NOTHING
-        overrun = Usage.__new__(Usage)
-        overrun.items = tuple(over)
-        return overrun
+        return Usage._from_packed(_pack([max(0, amount) for amount in lanes(more)]))
 
     def cut_off(self, guess: Usage) -> bool:  # noqa: ARG002 - for scopes that count it
         """Record a guess for a call that was cut off, whose usage stays unknown; True where this scope counts it."""
@@ -375,22 +408,20 @@ class Budget:
 
     def charge(self, usage: Usage) -> None:
         """Record spending that has happened; never refused, because it cannot be undone."""
-        for used, taken, _ in self._chain:
-            for index, amount in usage.items:
-                used[index] += amount
-                taken[index] += amount
+        for scope in self._chain:
+            scope._used += usage.packed
+            scope._taken += usage.packed
 
     def charge_alone(self, usage: Usage) -> None:
         """Record spending that the scopes above have counted already."""
-        for index, amount in usage.items:
-            self._used[index] += amount
-            self._taken[index] += amount
+        self._used += usage.packed
+        self._taken += usage.packed
 
     # ------------------------------------------------------------ reading
     def remaining(self, dimension: str = "usd") -> Money | int | None:
         """Return the least of limit − used − reserved here and above, never below 0; None without a limit."""
         index = _index(dimension)
-        least = min(scope._limits[index] - scope._taken[index] for scope in self.chain())
+        least = min(_lane(scope._limits - scope._taken, index) for scope in self.chain())
         return _to_amount(index, max(least, 0)) if least < _UNLIMITED // 2 else None
 
     def spendable(self, dimension: str, *, with_reserved: bool = False) -> int | None:
@@ -398,51 +429,52 @@ class Budget:
         where none of them has a limit."""
         index = _INDEX[dimension]
         if with_reserved:
-            least = min([limits[index] - used[index] for used, _, limits in self._chain])
+            left = [scope._room - _GUARDS - scope._used for scope in self._chain]
         else:
-            least = min([limits[index] - taken[index] for _, taken, limits in self._chain])
+            left = [scope._left for scope in self._chain]
+        least = min([_lane(packed, index) for packed in left])
         return max(least, 0) if least < _UNLIMITED // 2 else None
+
+    @property
+    def _left(self) -> int:
+        """Return what is left of the limits that block in this scope, packed; not of those above."""
+        return self._room - _GUARDS - self._taken
 
     def covers(self, dimension: str, amount: int) -> bool:
         """Return whether no scope that blocks has less than this left."""
-        index = _INDEX[dimension]
-        for _, taken, limits in self._chain:  # noqa: SIM110 (a generator takes twice as long)
-            if taken[index] + amount > limits[index]:
+        shift = _SHIFTS[_INDEX[dimension]]
+        asked, guard = amount << shift, _GUARD << shift
+        for scope in self._chain:  # noqa: SIM110 (a generator takes twice as long)
+            if not (scope._room - scope._taken - asked) & guard:
                 return False
         return True
 
     def used(self, dimension: str = "usd") -> Money | int:
         index = _index(dimension)
-        return _to_amount(index, self._used[index])
+        return _to_amount(index, _lane(self._used, index))
 
     def reserved(self, dimension: str = "usd") -> Money | int:
         index = _index(dimension)
-        return _to_amount(index, self._taken[index] - self._used[index])
+        return _to_amount(index, _lane(self._taken - self._used, index))
 
     def limit(self, dimension: str = "usd") -> Money | int | None:
         """Return the least limit here and above; None without one."""
         index = _index(dimension)
-        lowest = self._lowest(index)
+        lowest = self._lowest()[index]
         return None if lowest == _UNLIMITED else _to_amount(index, lowest)
 
     def _limits_any(self, usage: Usage) -> bool:
         """Return whether this scope or one above has a limit on something that `usage` has."""
-        scope: Budget | None = self
-        while scope is not None:
-            for index, _ in usage.items:
-                if scope._limits[index] != _UNLIMITED:
-                    return True
-            scope = scope.parent
-        return False
+        return bool(self._limited & (usage.packed + _BELOW_GUARDS) & _GUARDS)
 
     def within(self) -> bool:
         """Return whether used plus reserved is inside every limit of this scope; for tests."""
-        return all(map(le, self._taken, self._limits))
+        return (self._limits + _GUARDS - self._taken) & _GUARDS == _GUARDS
 
     @property
     def usage(self) -> Usage:
         """Everything used in this scope and below it."""
-        return Usage._from_pairs(tuple((index, amount) for index, amount in enumerate(self._used) if amount))
+        return Usage._from_packed(self._used)
 
     def deadline(self, started_at: float) -> float | None:
         return None if self.seconds is None else started_at + self.seconds
@@ -461,13 +493,12 @@ class Budget:
         check_keys(data, ("limits", "used"), "a saved budget")
         limits = data.get("limits", {})
         budget = cls(parent=parent, **cls._settings(limits if limits is not None else {}))
-        for index, amount in Usage.from_data(data.get("used", {})).items:
-            budget._used[index] = budget._taken[index] = amount
+        budget._used = budget._taken = Usage.from_data(data.get("used", {})).packed
         return budget
 
     def _limit_data(self) -> dict[str, Any]:
         data: dict[str, Any] = {
-            DIMENSIONS[index]: limit for index, limit in enumerate(self._limits) if limit != _UNLIMITED
+            DIMENSIONS[index]: limit for index, limit in enumerate(lanes(self._limits)) if limit != _UNLIMITED
         }
         if self.seconds is not None:
             data["seconds"] = self.seconds
@@ -490,28 +521,25 @@ class Budget:
                 return scopes
             scope = scope.parent
 
-    def _lowest(self, index: int) -> int:
-        return min(scope._limits[index] for scope in self.chain())
+    def _lowest(self) -> list[int]:
+        """Return the least limit of each dimension, here and above."""
+        return [min(limits) for limits in zip(*[lanes(scope._limits) for scope in self.chain()], strict=True)]
 
-    def _excesses(self, items: tuple[tuple[int, int], ...], mode: str) -> tuple[Excess, ...]:
-        """Return the limits of `mode` scopes that taking `items` now would pass, nearest scope first."""
-        return tuple(
-            Excess(
-                scope.name,
-                DIMENSIONS[index],
-                scope._limits[index],
-                scope._used[index],
-                scope._taken[index] - scope._used[index],
-                amount,
-            )
-            for scope in self.chain()
-            if scope.on_exceed == mode
-            for index, amount in items
-            if scope._taken[index] + amount > scope._limits[index]
-        )
+    def _excesses(self, usage: Usage, mode: str) -> tuple[Excess, ...]:
+        """Return the limits of `mode` scopes that taking `usage` now would pass, nearest scope first."""
+        excesses = []
+        for scope in self.chain():
+            if scope.on_exceed == mode:
+                limits, used, taken = lanes(scope._limits), lanes(scope._used), lanes(scope._taken)
+                excesses += [
+                    Excess(scope.name, DIMENSIONS[i], limits[i], used[i], taken[i] - used[i], amount)
+                    for i, amount in usage.items
+                    if taken[i] + amount > limits[i]
+                ]
+        return tuple(excesses)
 
-    def _make_error(self, items: tuple[tuple[int, int], ...]) -> BudgetExceeded:
-        excess = self._excesses(items, "block")[0]
+    def _make_error(self, usage: Usage) -> BudgetExceeded:
+        excess = self._excesses(usage, "block")[0]
         index = _INDEX[excess.dimension]
         left = max(excess.limit - excess.used - excess.reserved, 0)
         where = f"the budget {excess.scope!r}" if excess.scope else "the budget"

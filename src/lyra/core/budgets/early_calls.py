@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from lyra.core.budgets.budget import DIMENSIONS, Budget, Reservation, Usage
+from lyra.core.budgets.budget import DIMENSIONS, Budget, Reservation, Usage, lanes
 from lyra.errors import BudgetExceeded
 
 # Tests break each rule, and the comparison of random programs with their line-by-line runs has to notice.
@@ -99,11 +99,11 @@ class EarlyBudget(Budget):
         before = [scope for scope in before if not scope.is_over]
         if any(scope.was_refused or not scope.has_asked for scope in before):
             return False  # its cost is not known, nor whether the program continues behind it
-        return self._fits(self._add_to_taken(usage), [scope for scope in before if not scope.is_joined])
+        return self._fits(lanes(self._taken + usage.packed), [scope for scope in before if not scope.is_joined])
 
     def note(self) -> None:
         """Raise the peak to what is used and reserved now."""
-        self.peak = list(map(max, self.peak, self._taken))
+        self.peak = list(map(max, self.peak, lanes(self._taken)))
 
     def is_allowed(self) -> bool:
         """Return whether the scopes above, as they are when the program reaches the call, would have allowed its
@@ -117,19 +117,13 @@ class EarlyBudget(Budget):
         marked: dict[str, Any] = {NO_ROOM: True}
         return BudgetExceeded("there is no room for a call that is made early", **marked)
 
-    def _add_to_taken(self, usage: Usage) -> list[int]:
-        asked = dict(usage.items)
-        return [taken + asked.get(index, 0) for index, taken in enumerate(self._taken)]
-
     def _fits(self, wanted: list[int], beside: Sequence[EarlyBudget] = ()) -> bool:
         """Return whether `wanted` fits into the scopes above, beside the reservations of `beside` that count there
         too."""
-        for _, taken, limits in self.around._chain:
-            others = [scope for scope in beside if any(level[1] is taken for level in scope.around._chain)]
-            for index, amount in enumerate(wanted):
-                more = amount + sum(scope._taken[index] for scope in others) if amount else 0
-                if more and taken[index] + more > limits[index]:
-                    return False
+        for level in self.around._chain:
+            room = lanes(level._left - sum([scope._taken for scope in beside if level in scope.around._chain]))
+            if any(amount and amount > left for amount, left in zip(wanted, room, strict=True)):
+                return False
         return True
 
 
@@ -158,9 +152,8 @@ class JoinableBudget(EarlyBudget):
         self.was_refused = refused
         self.charge_alone(spent)
         self.note()
-        for index, amount in peak.items:
-            self.peak[index] = max(self.peak[index], amount)
-        self.has_asked = bool(peak.items or spent.items)
+        self.peak = list(map(max, self.peak, lanes(peak.packed)))
+        self.has_asked = bool(peak or spent)
 
     def child(self, value: Any = None, **limits: Any) -> Budget:
         if not self.is_joined:  # a scope below has its own copy of the chain, which `join` does not change
@@ -170,8 +163,7 @@ class JoinableBudget(EarlyBudget):
     def join(self) -> None:
         """Charge the scopes above with past and future spending: the program has reached the call."""
         self.is_joined = True
-        for used, taken, _ in self.around._chain:
-            for index in range(len(DIMENSIONS)):
-                used[index] += self._used[index]
-                taken[index] += self._taken[index]
+        for scope in self.around._chain:
+            scope._used += self._used
+            scope._taken += self._taken
         self._chain = (*self._chain, *self.around._chain)

@@ -46,17 +46,14 @@ class RateLimit(FrozenSettings, frozen=True):
 
 
 class _Bucket:
-    """One level between `capacity` and, in debt, below zero."""
+    """One level between `capacity` and, in debt, below zero. Each call that is admitted passes here three times, so
+    the arithmetic is written out in TokenBucket."""
 
     __slots__ = ("capacity", "level", "per_s")
 
     def __init__(self, capacity: float, per_minute: float) -> None:
         self.capacity = self.level = float(capacity)
         self.per_s = per_minute / 60.0
-
-    def refill(self, seconds: float) -> None:
-        level = self.level + seconds * self.per_s
-        self.level = level if level < self.capacity else self.capacity
 
     def wait(self, amount: float) -> float:
         """Seconds until `amount` fits; what is more than a full bucket fits then, and leaves it in debt."""
@@ -65,27 +62,25 @@ class _Bucket:
         missing = min(amount, self.capacity) - self.level
         return 0.0 if missing <= _SLACK else max(missing / self.per_s, _WAIT_S_MIN)
 
-    def give(self, amount: float) -> None:
-        self.level = min(self.capacity, self.level + amount)
-
 
 class TokenBucket:
     """The state of one RateLimit; starts full."""
 
-    __slots__ = ("_refilled_at", "_requests", "_tokens")
+    __slots__ = ("_buckets", "_refilled_at", "_requests", "_tokens")
 
     def __init__(self, rate_limit: RateLimit) -> None:
         rpm, tpm = rate_limit.requests_per_minute, rate_limit.tokens_per_minute
         self._requests = _Bucket(rate_limit.burst or rpm, rpm) if rpm else None
         self._tokens = _Bucket(tpm, tpm) if tpm else None
+        self._buckets = tuple([bucket for bucket in (self._requests, self._tokens) if bucket is not None])
         self._refilled_at: float | None = None
 
     def take(self, now: float, tokens: int = 0) -> float:
         """Take one request and `tokens` and give 0.0, or take nothing and give the seconds to wait."""
         self._refill(now)
         requests, counted = self._requests, self._tokens
-        wait = requests.wait(1) if requests is not None else 0.0
-        if counted is not None:
+        wait = 0.0 if requests is None or requests.level >= 1 else requests.wait(1)
+        if counted is not None and counted.level < tokens:
             wait = max(wait, counted.wait(tokens))
         if wait == 0.0:
             if requests is not None:
@@ -104,14 +99,17 @@ class TokenBucket:
 
     def refund(self, tokens: int = 0) -> None:
         """Give back the request and the tokens of a call that was never made."""
-        if self._requests is not None:
-            self._requests.give(1)
+        requests = self._requests
+        if requests is not None:
+            requests.level = min(requests.capacity, requests.level + 1)
         self.adjust(-tokens)
 
     def adjust(self, tokens: int) -> None:
         """Correct the level: the call used `tokens` more (negative: fewer) than were taken for it."""
-        if self._tokens is not None:
-            self._tokens.give(-tokens)
+        counted = self._tokens
+        if counted is not None:
+            level = counted.level - tokens
+            counted.level = level if level < counted.capacity else counted.capacity
 
     def to_data(self, now: float) -> list[float | None]:
         """Return the levels as they are now: of requests, of tokens."""
@@ -133,7 +131,6 @@ class TokenBucket:
         elapsed = 0.0 if self._refilled_at is None else now - self._refilled_at
         if self._refilled_at is None or elapsed > 0.0:  # a clock that went back refills nothing
             self._refilled_at = now
-            if self._requests is not None:
-                self._requests.refill(elapsed)
-            if self._tokens is not None:
-                self._tokens.refill(elapsed)
+            for bucket in self._buckets:
+                level = bucket.level + elapsed * bucket.per_s
+                bucket.level = level if level < bucket.capacity else bucket.capacity

@@ -256,9 +256,14 @@ class Retry(FrozenSettings, frozen=True):
             return value
         return cls.from_data(value) if isinstance(value, Mapping) else cls(max_attempts=value)
 
+    def attempts_for(self, error: BaseException) -> int:  # noqa: ARG002 (one who has patience looks at it)
+        """Return how many calls there are at most, where they end in such errors."""
+        return self.max_attempts
+
     def should_retry(self, error: BaseException, attempt: int) -> bool:
         """Return whether to call again after `attempt` calls, the last of which ended in `error`."""
-        return attempt < self.max_attempts and isinstance(error, Exception) and error_class(error) in self.on
+        is_over = not isinstance(error, Exception) or attempt >= self.attempts_for(error)
+        return not is_over and error_class(error) in self.on
 
     def delay(self, attempt: int, rng: Callable[[], float], error: BaseException | None = None) -> float:
         """Seconds to wait after `attempt` calls: the back-off, or what the server asked for if longer."""
@@ -273,3 +278,19 @@ def _read_retry_after(error: BaseException | None) -> float:
 
 
 _ONCE: Final = Retry(max_attempts=1)
+_BLIND_ATTEMPTS_MAX: Final = 4
+
+
+class PatientRetry(Retry, frozen=True):
+    """Many tries where a server has answered that it has no room now, or failed; few where nothing says that there is
+    one."""
+
+    WORD: ClassVar[str] = "retry"
+
+    def attempts_for(self, error: BaseException) -> int:
+        kind = error_class(error)
+        answered = isinstance(error, Exception) and http_status(error) is not None
+        return self.max_attempts if answered or kind in _NO_ROOM else min(self.max_attempts, _BLIND_ATTEMPTS_MAX)
+
+
+_NO_ROOM: Final = ("rate_limit", "overloaded")

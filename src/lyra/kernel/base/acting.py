@@ -25,7 +25,7 @@ from lyra.errors import CapabilityDenied, error_to_data
 
 _OUTSIDE: Final = "outside"
 # `asyncio.current_task` is written in C from 3.12 on; before, a look at the table behind it costs a third.
-_task_of: Final[Callable[[Any], Any]] = (
+task_of: Final[Callable[[Any], Any]] = (
     asyncio.current_task if sys.version_info >= (3, 12) else asyncio.tasks._current_tasks.get  # type: ignore[attr-defined]
 )
 # The Process whose program, tool or handler runs here, or _OUTSIDE; None where the stepped process says it.
@@ -40,7 +40,7 @@ def acting() -> Any:
     loop = asyncio._get_running_loop()
     if loop is None:
         return None
-    task = _task_of(loop)
+    task = task_of(loop)
     return task if getattr(task, "stepping", False) else None  # a process is a task of the kernel's own
 
 

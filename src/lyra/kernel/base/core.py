@@ -137,7 +137,7 @@ class Core(Generic[P]):
         self._not_started()
         self.listening = False
         self.listeners_want_states = False
-        self.agents_heard = False
+        self.agents_heard: frozenset[str] = frozenset()  # the kinds of Events about agents that are heard
         self.listeners = Listeners(self)
         self.publish = self.listeners.publish
         self.store_id = unique_id()  # of the store once it is open; without a store of this kernel alone
@@ -210,6 +210,8 @@ class Core(Generic[P]):
             )
 
     def raise_if_closed(self) -> None:
+        if self.started and not self.stopping and self.failure is None and thread_id() == self.thread:
+            return
         self.raise_if_elsewhere()
         self.raise_if_failed()
         if not self.started:
@@ -315,7 +317,9 @@ class Core(Generic[P]):
 
     def find_process(self, process: Any) -> P:
         """By pid, by name or by anything that has a `pid`, such as a handle."""
-        return self.find(process if isinstance(process, str) else getattr(process, "pid", process))
+        pid = process if isinstance(process, str) else getattr(process, "pid", process)
+        known = dict.get(self.processes, pid) if isinstance(pid, str) else None
+        return self.find(pid) if known is None else known
 
     def find_again(self, pid: str) -> P:
         """For a replay: also processes that the table has let go since."""
@@ -394,7 +398,8 @@ class Core(Generic[P]):
     def record(self, pid: str, kind: str, row: msgspec.Struct) -> int:
         """Write a row to the journal, which publishes it once it is durable; without a journal publish it now. Gives
         its number, 0 without a journal."""
-        self.raise_if_elsewhere()
+        if thread_id() != self.thread:
+            self.raise_if_elsewhere()
         if self.journal is not None:
             return self.journal.write(pid, kind, _encode_row(row))
         if self.listening:

@@ -113,10 +113,10 @@ class Listeners:
             wanted = None if wanted is None or kinds is None else wanted | kinds
         self._wanted = wanted
         self._hearing.clear()
-        # Three questions for hot places: does a listener hear of processes, of each of their states, of agents?
+        # Three questions for hot places: does a listener hear of processes, of each of their states, which of agents?
         core.listening = bool(self.watchers) or wanted is None or not wanted <= (OF_AGENTS | _ALWAYS_TOLD)
         core.listeners_want_states = wanted is None or bool(wanted & _WITH_STATES)
-        core.agents_heard = bool(self.watchers) or wanted is None or bool(wanted & OF_AGENTS)
+        core.agents_heard = frozenset(kind for kind in OF_AGENTS if self.hears(kind))
 
     def hears(self, kind: str) -> bool:
         """Return whether a listener or watcher hears of a kind: then it is worth making an Event's data."""

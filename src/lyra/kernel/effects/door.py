@@ -216,10 +216,10 @@ class Door:
                 data = codec.encode(value)  # before it is written: a value that cannot be kept is a failed effect
                 blob = await self.put_blob(effect.name, data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
                 usage = attempt.cost
-                spent = usage.to_data() if usage.items else None
+                spent = usage.to_data() if usage.packed else None
                 finished = rows.Finished(key, rows.NIL if blob else rows.Raw(data), blob, None, spent)
                 journal.write(process.pid, "effect.finished", rows.encode(finished))
-                if attempt.reservation is not None or usage.items:
+                if attempt.reservation is not None or usage.packed:
                     self._settle(attempt, usage)
                 stage = _FINISHED
                 await suspend(process, journal.waiters)
@@ -268,7 +268,7 @@ class Door:
                 process.grant.check(need)
         if effect.quote is not None:
             attempt.cost = effect.quote(process.budget, *attempt.args, **attempt.kwargs)
-        if attempt.cost.items:
+        if attempt.cost.packed:
             attempt.reservation = reservation = process.budget.reserve(attempt.cost)
             if reservation.over:
                 over = [excess.to_data() for excess in reservation.over]
@@ -307,7 +307,7 @@ class Door:
         effect, journal = attempt.effect, self._core.journal
         assert journal is not None
         cost = attempt.cost
-        cost_data = effect.cost_data if effect.quote is None else cost.to_data() if cost.items else None
+        cost_data = effect.cost_data if effect.quote is None else cost.to_data() if cost.packed else None
         idempotent = effect.idempotent or (may_repeat and effect.outside is not None)
         generation = attempt.generation if effect.takes_key else ""
         row = rows.Started(attempt.key, effect.name, attempt.digest, idempotent, cost_data, lent, generation)
@@ -388,6 +388,9 @@ class Door:
                     raise
                 delay_s = retry.delay(tries, self._core.rng, error)
                 self._record_retry(attempt, {"attempt": tries, "delay_s": delay_s, "error": text_of(error)})
+                if effect.on_retry is not None:
+                    most = retry.attempts_for(error)
+                    effect.on_retry(*attempt.args, attempt=tries + 1, of=most, wait_s=delay_s, error=error)
                 await self._before_retry(attempt, delay_s)
                 tries += 1
             except BaseException as error:
@@ -485,7 +488,7 @@ class Door:
         if core.journal is None:
             if core.listening:
                 self._publish_finished(process, attempt.key, attempt.effect, "error", row)
-        elif stage >= _STARTED and not core.stopping and (attempt.cost.items or row["code"] != "cut_off"):
+        elif stage >= _STARTED and not core.stopping and (attempt.cost.packed or row["code"] != "cut_off"):
             finished = rows.Finished(attempt.key, error=row, usage=_data(usage))
             core.journal.write(process.pid, "effect.finished", rows.encode(finished))
             return row if isinstance(error, Exception) else None
@@ -497,15 +500,15 @@ class Door:
     def _settle(self, attempt: Attempt, usage: Usage) -> None:
         process, reservation = attempt.process, attempt.reservation
         if reservation is None:
-            if usage.items:
+            if usage.packed:
                 process.charge(usage)
             return
-        if usage.items:
+        if usage.packed:
             process.count_spent(usage)
         overrun = reservation.scope.settle(reservation, usage)
         # A quote sets aside only what is limited: the rest is no overrun.
         budget = process.budget
-        if overrun.items and (attempt.effect.quote is None or (budget.limits_anything and budget._limits_any(overrun))):
+        if overrun and (attempt.effect.quote is None or (budget.limits_anything and budget._limits_any(overrun))):
             facts = {"effect": attempt.effect.name, "overrun": overrun.to_data()}
             self._core.publish(process.pid, "budget.overrun", facts)
 
@@ -625,7 +628,7 @@ def _wrap(effect: Effect, raised: BaseException) -> EffectFailed:
 
 
 def _data(usage: Usage) -> dict[str, Any] | None:
-    return usage.to_data() if usage.items else None
+    return usage.to_data() if usage.packed else None
 
 
 async def _await(work: Any) -> Any:

@@ -137,17 +137,19 @@ class Gate:
             wait_s = 0.0 if self._busy else self._bucket.take(self._core.clock.monotonic(), tokens)
             if self._busy or wait_s > 0:
                 return self._admit_in_turn(process, wait_s, tokens, again)
-            self._journal_levels()
-        self._pass_breaker(tokens, again)
+            if self._label:
+                self._journal_levels()
+        if self._breaker is not None and self._breaker.state != "closed":
+            self._pass_breaker(self._breaker, tokens, again)
         return None
 
     async def _admit_in_turn(self, process: Process, wait_s: float, tokens: int, again: bool) -> None:
         await self._queue(process, wait_s, tokens)
-        self._pass_breaker(tokens, again)
+        if self._breaker is not None and self._breaker.state != "closed":
+            self._pass_breaker(self._breaker, tokens, again)
 
-    def _pass_breaker(self, tokens: int, again: bool) -> None:
-        breaker = self._breaker
-        if breaker is None or breaker.state == "closed" or (again and self._per_call):  # a call passes it once
+    def _pass_breaker(self, breaker: Breaker, tokens: int, again: bool) -> None:
+        if again and self._per_call:  # a call passes it once
             return
         try:
             breaker.admit(self._core.clock.monotonic())
@@ -175,7 +177,8 @@ class Gate:
         """Note that a call took so many tokens a minute more (negative: fewer) than were set aside for it."""
         if self._bucket is not None:
             self._bucket.adjust(tokens)
-            self._journal_levels()
+            if self._label:
+                self._journal_levels()
 
     async def _queue(self, process: Process, wait_s: float, tokens: int) -> None:
         """First come, first served: only the head of the line asks the bucket."""

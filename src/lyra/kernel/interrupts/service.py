@@ -139,8 +139,10 @@ class InterruptService(Subsystem):
         return [interrupt for interrupt in self._programs.by_id.values() if interrupt.status == "pending"]
 
     def _read(self, interrupt: Interrupt) -> Interrupt:
-        """Return a question whose text goes to the process that runs here; its own question brings it nothing new."""
-        if interrupt.tainted and not self._core.taint.is_marked_here(self.asker(interrupt)):
+        """Return a question whose text goes to the process that runs here. What its own program has asked brings it
+        nothing new."""
+        is_own = interrupt.id in self._programs.by_id and self._core.taint.is_marked_here(self.asker(interrupt))
+        if interrupt.tainted and not is_own:
             self._core.taint.mark_here(_QUESTION)
         return interrupt
 
@@ -302,7 +304,6 @@ class InterruptService(Subsystem):
         }
         if core.taint.state.pids and (core.taint.is_here or core.taint.is_tainted(pid)):
             row["tainted"] = True
-            core.taint.pass_on_from_here(pid, "a question of")
         with core.listeners.act:
             return durable_value(core, self._outside.begin(pid, row).copy())
 

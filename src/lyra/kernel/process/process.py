@@ -274,7 +274,7 @@ class Process:
         process: Process | None = self
         while process is not None:
             process.spent += usage
-            process = None if process.is_early else process.parent
+            process = None if type(process.budget) is JoinableBudget and process.is_early else process.parent
 
     def move(self, state: str) -> None:
         """Change state, if the table allows it."""

@@ -18,6 +18,7 @@ from operator import length_hint
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lyra.core.limits import TICK_S
+from lyra.kernel.base.acting import task_of
 from lyra.kernel.base.waiting import resume
 from lyra.kernel.process.process import Process, enter_task, leave_task
 
@@ -70,8 +71,11 @@ class Scheduler:
     def push(self, process: Steppable) -> None:
         self._levels[process.priority].append(process)
         self.ready += 1
-        if not self._poked and not self.running:
-            self.poke()
+        if not self._poked and not self.running and not self.stopped:
+            self._poked = True
+            if not self._in_loop:
+                self._in_loop = True
+                self._core.loop.call_soon(self._turn)
 
     def give_way(self, process: Steppable) -> None:
         """Put a process in line behind all others, and let the loop have its turn."""
@@ -123,7 +127,7 @@ class Scheduler:
         if not self._poked or self.running or self.order is not None or self._handed_over >= HANDED_OVER_MAX:
             return
         loop = self._core.loop
-        task = asyncio.current_task(loop)
+        task = task_of(loop)
         if task is None or asyncio._get_running_loop() is not loop:
             return
         self._handed_over += 1
@@ -137,7 +141,7 @@ class Scheduler:
         self._poked = False
         core = self._core
         journal = core.journal
-        time = core.loop.time
+        time = core.clock.monotonic
         self.running = True
         try:
             until, rounds = time() + TICK_S, ROUNDS_MAX

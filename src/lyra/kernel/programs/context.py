@@ -545,11 +545,12 @@ class OwnContext(Context):
         """Allow it."""
 
 
-def require_send(receiver: Process, *more: str) -> None:
-    """Check the right of the process that runs here, if one does, to send messages and signals to another."""
-    process = acting()
+def require_send(receiver: Process, *more: str) -> Process | None:
+    """Check the right of the process that runs here, if one does, to send messages and signals to another; gives it."""
+    process: Process | None = acting()
     if process is not None and not process.grant.is_all:
         Context(process).may_send(receiver.pid, receiver, *more)
+    return process
 
 
 def _seconds(value: Any, what: str) -> float | None:

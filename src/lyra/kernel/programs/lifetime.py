@@ -47,6 +47,7 @@ from lyra.kernel.programs.context import Context, ExitProgram
 from lyra.kernel.programs.scopes import ScopeDeadlines
 
 if TYPE_CHECKING:
+    from lyra.core.clock import Timer
     from lyra.kernel.base.core import Core
     from lyra.kernel.process.links import Links
     from lyra.kernel.process.mailbox import Mailboxes
@@ -94,6 +95,11 @@ class Lifetimes:
         self._numbered = self._lives = 0
         self._pids = pids
         self.deadlines = ScopeDeadlines(core, self._out_of_time)
+        # Processes that were told to end: when each is ended, and why, unless it has ended by then. One timer for all.
+        self._overdue: dict[Process, tuple[float, str]] = {}
+        self._overdue_timer: Timer | None = None
+        self._overdue_due_s = 0.0
+        core.subsystems.stop.append(self._cancel_timer)
 
     # ------------------------------------------------------------------ the beginning
 
@@ -297,11 +303,6 @@ class Lifetimes:
         else:
             process.throw_deadline(_too_long(process))
 
-    def _until_it_ends(self, process: Process, seconds: float, ring: Callable[[], None]) -> None:
-        """Set a timer that goes with its process: nothing of the dead is kept waiting."""
-        timer = self._core.clock.call_at(self._core.clock.monotonic() + seconds, ring)
-        process.watch((lambda _process: timer.cancel(), None))
-
     def fail(self, process: Process, error: BaseException) -> None:
         if isinstance(error, ExitProgram):
             self.finish(process, error.reason, error=error.error)
@@ -376,7 +377,9 @@ class Lifetimes:
         process.context = _ENDED  # it holds the process: without this, only the garbage collector frees it
         if self._branches:
             self.stop_branches(process)
-        self._causes.pop(process, None)
+        if process.kill_reason is not None:
+            self._causes.pop(process, None)
+            self._overdue.pop(process, None)
         self._core.live -= 1
         if process.budget.seconds is not None:
             self.deadlines.leave(process)
@@ -481,7 +484,8 @@ class Lifetimes:
         while rest:
             member = rest.pop()
             tree.append(member)
-            rest.extend((member.children or {}).values())
+            if member.children:
+                rest.extend(member.children.values())
         for member in reversed(tree):
             if reason not in PLAIN_ENDS and member.exit is None and member.kill_reason is None:
                 self._core.taint.pass_on_from_here(member.pid, "the reason of")
@@ -532,18 +536,43 @@ class Lifetimes:
         self._insist_after(process, grace_s, overdue or reason)
 
     def _insist_after(self, process: Process, grace_s: float | None, reason: str) -> None:
-        """End a program that still tidies up by then; None waits for ever."""
-
-        def insist() -> None:
-            if process.exit is None and not self._core.stopping:
-                self.close_program(process)
-                if process.exit is None:
-                    self.finish_stopped(process, reason)
-
+        """End a program that still tidies up by then; None waits for ever. The shorter of two periods counts."""
         if grace_s == 0:
-            self._core.loop.call_soon(insist)
+            self._core.loop.call_soon(self._insist, process, reason)
         elif grace_s is not None:
-            self._until_it_ends(process, grace_s, insist)
+            due_s = self._core.clock.monotonic() + grace_s
+            before = self._overdue.get(process)
+            if before is None or due_s < before[0]:
+                self._overdue[process] = (due_s, reason)
+                self._wake_by(due_s)
+
+    def _insist(self, process: Process, reason: str) -> None:
+        if process.exit is None and not self._core.stopping:
+            self.close_program(process)
+            if process.exit is None:
+                self.finish_stopped(process, reason)
+
+    def _wake_by(self, due_s: float) -> None:
+        """Make sure that the timer of those that are told to end rings by then. It may ring when all have ended."""
+        if self._overdue_timer is None or due_s < self._overdue_due_s:
+            self._cancel_timer()
+            self._overdue_due_s = due_s
+            self._overdue_timer = self._core.clock.call_at(due_s, self._end_overdue)
+
+    def _cancel_timer(self) -> None:
+        timer, self._overdue_timer = self._overdue_timer, None
+        if timer is not None:
+            timer.cancel()
+
+    def _end_overdue(self) -> None:
+        self._overdue_timer = None
+        now_s = self._core.clock.monotonic()
+        late = [(process, reason) for process, (due_s, reason) in self._overdue.items() if due_s <= now_s]
+        for process, reason in late:
+            self._overdue.pop(process, None)
+            self._insist(process, reason)
+        if self._overdue:
+            self._wake_by(min(due_s for due_s, _ in self._overdue.values()))
 
     def finish_stopped(self, process: Process, reason: str, *, cause: BaseException | None = None) -> None:
         """It was told to end and did not do so itself."""

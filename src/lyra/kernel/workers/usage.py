@@ -371,7 +371,7 @@ class ResourceTracker(Subsystem):
         """Return the usage of a pid whose process and time are known already."""
         account = self.state.accounts.get(pid)
         counted = dict(account.used) if account is not None else {}
-        if process is not None and process.spent.items and (account is None or process.has_own_budget):
+        if process is not None and process.spent.packed and (account is None or process.has_own_budget):
             _add(counted, _read_spent(process))
         return ResourceUsage(**counted, elapsed_seconds=elapsed_s)
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.core.message import Message
+from lyra.core.providers import answer_tokens_max
 from lyra.core.tool import ToolResult
 from lyra.errors import ConfigError
 from lyra.models.conversation_parts import turns
@@ -25,7 +26,7 @@ from lyra.models.wire.remote import RemoteProvider, decode_event, fit_id, result
 from lyra.models.wire.sse import ServerEvent, ServerEventReader
 
 # ---------------------------------------------------------------- what goes out
-MAX_TOKENS: Final = 8192  # the API requires a number; every current model can write this much
+MAX_TOKENS: Final = 8192  # the API requires a number; this is for models whose own limit is not known
 THINKING_LEAST: Final = 1024
 EFFORTS: Final = ((4_096, "low"), (16_384, "medium"))  # fewer thinking tokens than this
 _ID_MAX: Final = 64
@@ -97,7 +98,7 @@ def _put_thinking(body: dict[str, Any], request: Request) -> None:
     """Thoughts count towards max_tokens, and no model that thinks takes a temperature. Models before 4.6 get a number
     of thinking tokens, which must leave room for the answer; later ones decide themselves and get an effort."""
     thinking = request.thinking_tokens
-    body["max_tokens"] = request.max_tokens or MAX_TOKENS + max(thinking or 0, 0)
+    body["max_tokens"] = request.max_tokens or answer_tokens_max(request.model) or MAX_TOKENS + max(thinking or 0, 0)
     if thinking is None:
         return
     forced = body.get("tool_choice", {}).get("type") in ("any", "tool")  # the API does not accept both
@@ -106,7 +107,7 @@ def _put_thinking(body: dict[str, Any], request: Request) -> None:
             (word for most, word in EFFORTS if thinking < most), "high"
         )
         if thinking > 0 and not forced:
-            body["thinking"] = {"type": "adaptive"}
+            body["thinking"] = {"type": "adaptive", "display": "summarized"}  # else later models say nothing of it
             body.pop("temperature", None)
         return
     tokens = min(thinking, body["max_tokens"] - 1)
@@ -306,7 +307,7 @@ class AnthropicReader(ServerEventReader):
 
     def _end(self, events: list[StreamEvent]) -> None:
         if not self.done:
-            raise self._tools.broken or stream_truncated("the stream ended before message_stop")
+            raise stream_truncated("the stream ended before message_stop")
 
     def _read(self, sent: list[ServerEvent], events: list[StreamEvent]) -> None:
         for server_event in sent:
@@ -393,7 +394,7 @@ class AnthropicReader(ServerEventReader):
         events: list[StreamEvent] = []
         if index in self._whole:
             events = self._tools.more(index, msgspec.json.encode(self._whole.pop(index)).decode())
-        return [*events, *self._tools.end_or_keep(index)]
+        return [*events, *self._tools.end(index)]
 
     def _message_delta(self, event: _Event) -> list[StreamEvent]:
         if event.delta is not None and event.delta.stop_reason:
@@ -401,19 +402,17 @@ class AnthropicReader(ServerEventReader):
             if stop is None:
                 raise unknown_stop(event.delta.stop_reason)
             self._stop = stop
-        self._tools.raise_broken(self._stop)
         details = event.delta.stop_details if event.delta is not None else None
         if details is not None and details.explanation and not self._spoken:
             return [TextDelta(details.explanation)]  # as OpenAI does: the reason of a refusal is text
         return []
 
     def _on_stop(self, _event: _Event) -> list[StreamEvent]:
-        self._tools.raise_broken()
-        self._tools.raise_open()
+        self._tools.raise_open(self._stop)
         if not self._stop:
             raise stream_truncated("the answer ended without a stop reason")
         self.done = True
-        return [Finished(self._stop)]
+        return [*self._tools.end_all(self._stop), Finished(self._stop)]
 
     def _on_error(self, event: _Event) -> list[StreamEvent]:
         error = event.error or _Error()

@@ -122,7 +122,7 @@ def _thinking(request: Request) -> dict[str, Any] | None:
     if tokens <= 0 or _CLAUDE not in request.model:
         return None
     if decides_itself(request.model):
-        return {"type": "adaptive"}
+        return {"type": "adaptive", "display": "summarized"}
     if request.max_tokens is not None:
         tokens = min(tokens, request.max_tokens - 1)
     return {"type": "enabled", "budget_tokens": tokens} if tokens >= THINKING_LEAST else None
@@ -221,8 +221,9 @@ _STOPS: Final[dict[str, str]] = {
     "stop_sequence": "stop_sequence",
     "guardrail_intervened": "content_filter",
     "content_filtered": "content_filter",
+    "malformed_tool_use": "broken_call",
 }
-_BROKEN: Final = ("malformed_model_output", "malformed_tool_use")
+_BROKEN: Final = "malformed_model_output"  # the request is tried again
 _STATUS: Final[dict[str, int]] = {  # the status that an exception inside a stream represents
     "throttlingException": 429,
     "serviceUnavailableException": 503,
@@ -322,7 +323,7 @@ class BedrockReader(EventReader):
         if self.done:
             return
         if not self._stop:
-            raise self._tools.broken or stream_truncated("the stream ended before messageStop")
+            raise stream_truncated("the stream ended before messageStop")
         self.done = True
         events.append(Finished(self._stop))
 
@@ -397,7 +398,7 @@ class BedrockReader(EventReader):
             return [ThinkingDelta("", self._signatures.pop(index))]
         if not self._tools.is_open(index):
             return self._unwrap_value() if index == self._answering else []
-        return self._tools.end_or_keep(index)
+        return self._tools.end(index)
 
     def _unwrap_value(self) -> list[StreamEvent]:
         text, self._whole = "".join(self._whole), []
@@ -410,21 +411,23 @@ class BedrockReader(EventReader):
         return [TextDelta(msgspec.json.encode(value).decode())]
 
     def _on_stop(self, event: _Event) -> list[StreamEvent]:
-        self._check(event.stop_reason)
-        stop = _STOPS[event.stop_reason]
+        stop = self._check(event.stop_reason)
         self._stop = "end" if stop == "tool_calls" and not self._tools.seen else stop
         held, self._held = "".join(self._held), []
-        return [TextDelta(held)] if held and self._answering < 0 else []
+        calls = self._tools.end_all(stop)
+        return [TextDelta(held), *calls] if held and self._answering < 0 else calls
 
-    def _check(self, reason: str) -> None:
-        self._tools.raise_broken(_STOPS.get(reason, ""))
-        self._tools.raise_open()
-        if reason in _BROKEN:
+    def _check(self, reason: str) -> str:
+        """Return the stop reason in Lyra's word; an error where the answer is none."""
+        if reason == _BROKEN:
             raise answer_malformed(f"the model's answer is no answer: {reason}", provider_code=reason)
         if not reason:
             raise stream_truncated("the answer ended without a stop reason")
-        if reason not in _STOPS:
+        stop = _STOPS.get(reason)
+        if stop is None:
             raise unknown_stop(reason)
+        self._tools.raise_open(stop)
+        return stop
 
     def _on_usage(self, event: _Event) -> list[StreamEvent]:
         """Return the token counts, in the last event of an answer."""

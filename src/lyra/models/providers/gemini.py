@@ -38,6 +38,7 @@ from lyra.models.wire.sse import ServerEvent, ServerEventReader
 # ---------------------------------------------------------------- what goes out
 SIGNED: Final = "gemini:"
 _MODES: Final[dict[str, str]] = {"auto": "AUTO", "any": "ANY", "none": "NONE"}
+_LEVELS: Final = ((4_096, "low"), (16_384, "medium"))  # models from 3 on: fewer thinking tokens than this
 _THINKING_LEAST: Final = 512  # the highest of the models' own least budgets
 _UNSIGNED: Final = "skip_thought_signature_validator"  # Google's value for calls that another model made
 
@@ -85,8 +86,10 @@ def _config(request: Request) -> dict[str, Any]:
         "topK": request.top_k,
         "seed": request.seed,
     }
-    thinking = _thinking_budget(request)
-    if thinking is not None:
+    if request.thinking_tokens and not _is_early(request.model):
+        level = next((word for most, word in _LEVELS if request.thinking_tokens < most), "high")
+        config["thinkingConfig"] = {"thinkingLevel": level, "includeThoughts": True}
+    elif (thinking := _thinking_budget(request)) is not None:
         config["thinkingConfig"] = {"thinkingBudget": thinking, "includeThoughts": thinking != 0}
     return {name: value for name, value in config.items() if value is not None}
 
@@ -229,9 +232,11 @@ _STOPS: Final[dict[str, str]] = {
     "IMAGE_RECITATION": "content_filter",
     "IMAGE_OTHER": "content_filter",
     "NO_IMAGE": "content_filter",
+    "MALFORMED_FUNCTION_CALL": "broken_call",
+    "UNEXPECTED_TOOL_CALL": "broken_call",
 }
-# The model wrote an invalid call or answer: the request is retried, the call never made.
-_BROKEN: Final = ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE")
+# The model wrote an invalid answer: the request is retried.
+_BROKEN: Final = ("TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE")
 
 
 class _Camel(msgspec.Struct, rename="camel", gc=False):

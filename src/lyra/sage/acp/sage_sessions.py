@@ -29,6 +29,7 @@ from lyra.agents.session.events import AnyLine, NoticeLine, ResultLine
 from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
 from lyra.core.message import Message
+from lyra.core.providers import default_model
 from lyra.core.tool import Tool, ToolCall
 from lyra.errors import AgentFailed, ConfigError, LyraError
 from lyra.sage.acp.servers import servers_for
@@ -88,7 +89,7 @@ class SageSessions(EditorSessions):
         servers = servers_for(config, request.folder, request.servers, setup_of(options).permissions.denied)
         if servers is not None:
             await stack.enter_async_context(servers)
-            states = [state.to_data() for state in await servers.start()]
+            states = [state.to_data() for state in servers.begin()]
             options = msgspec.structs.replace(options, tools=(servers,), facts={"mcp_servers": states})
         start = SessionStart(resume=request.resume, fork=request.fork)
         live = await stack.enter_async_context(LiveSession(options, config, start=start))
@@ -103,7 +104,9 @@ class SageSessions(EditorSessions):
             with SessionIndex() as index:
                 model = index.get(resumed).model
         if not (model or config.agent.model):
-            raise ConfigError("no model is named", hint=_NO_MODEL, key="model")
+            model = default_model(os.environ)[0]
+            if not model:
+                raise ConfigError("no model is named", hint=_NO_MODEL, key="model")
         return model
 
     def list(self, folder: str | None, first: int, count: int) -> list[schema.SessionInfo]:

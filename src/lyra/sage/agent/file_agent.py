@@ -15,8 +15,16 @@ from typing import Any, Final
 import msgspec
 
 from lyra.agents.agent import Agent
+from lyra.agents.declaration.agent import CONTINUATIONS
 from lyra.agents.headless.options import HeadlessOptions
-from lyra.agents.headless.setup import ANSWER_TOKENS_MAX, AuditLogs, all_tools, model_of, setup_of, unknown_tools
+from lyra.agents.headless.setup import (
+    AuditLogs,
+    all_tools,
+    answering_settings,
+    model_of,
+    setup_of,
+    unknown_tools,
+)
 from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
 from lyra.core.checking.check import did_you_mean
@@ -103,9 +111,10 @@ class FileAgent:
             hooks=Hooks.for_session(options.hooks, config, self.folder, more=plugin_hooks),
             budget=definition.budget,
             max_iterations=definition.max_turns or options.max_turns,
-            max_tokens=ANSWER_TOKENS_MAX,
             description=definition.description,
+            **answering_settings(options, config),
         )
+        self.agent.continuations = CONTINUATIONS
         self.notes = self._missing_tools()
 
     def grant(self) -> Grant:

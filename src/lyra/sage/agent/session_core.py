@@ -18,7 +18,8 @@ import msgspec
 
 from lyra.agents.declaration.hooks import AgentHooks
 from lyra.agents.headless.headless import Headless, end_reason
-from lyra.agents.headless.options import HeadlessOptions
+from lyra.agents.headless.options import EFFORTS, HeadlessOptions
+from lyra.agents.headless.setup import thinking_tokens
 from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.turn.unfinished import UnfinishedTurn, read_agent, repair_messages
@@ -26,6 +27,7 @@ from lyra.config import Config
 from lyra.core.clock import SystemClock
 from lyra.core.ids import Entropy
 from lyra.core.message import Message
+from lyra.core.providers import can_think
 from lyra.core.secrets.redact import redact
 from lyra.errors import ConfigError, Conflict, Corrupt, LyraError, Tampered
 from lyra.kernel.kernel import Kernel
@@ -49,6 +51,7 @@ from lyra.sage.session.usage_log import UsageLog
 from lyra.store import open_store
 from lyra.tools.permissions.decision import MODES
 
+_EFFORT: Final = "effort"  # the setting of a session
 _MODEL_CALLS_S: Final = 0.3  # how long a session that is left waits for model calls under way
 
 
@@ -147,6 +150,7 @@ class SessionCore:
         self._writer.write_to(headless.kernel)
         self.spending.listen(headless.kernel)
         self.equipment.prompt.begin(headless.kernel.tasks)
+        self.set_effort(self.effort, keeps=False)
         self.tasks.open(self.process, headless.agent)
         notices = runtime_of(headless.kernel).notices
         self.steering.put_before(notices.get(AGENT))
@@ -251,6 +255,28 @@ class SessionCore:
     @property
     def mode(self) -> str:
         return self.headless.setup.permissions.mode
+
+    @property
+    def effort(self) -> str:
+        """Return how much the model thinks: what this run was asked for, else what was chosen in the session before,
+        else the setting; empty: as its vendor has it."""
+        return self.options.effort or str(self.facts.settings.get(_EFFORT) or self.config.sage.effort or "")
+
+    def set_effort(self, effort: str, *, keeps: bool = True) -> None:
+        """Have the model think so much from its next answer on."""
+        if effort not in ("", *EFFORTS):
+            raise ConfigError(f"an effort is one of {', '.join(EFFORTS)}", key="effort")
+        if keeps:
+            self.options = msgspec.structs.replace(self.options, effort=effort)
+            self.keep(**{_EFFORT: effort})
+        self.headless.agent.thinking_tokens = thinking_tokens(effort, self.model)
+
+    @property
+    def effort_note(self) -> str:
+        """Return why the model does not think although it was asked to; empty where it does."""
+        if self.effort in ("", "none") or can_think(self.model) is not False:
+            return ""
+        return f"{self.model} cannot think: it is asked without effort"
 
     @property
     def turns(self) -> list[SessionTurn]:

@@ -109,6 +109,9 @@ _TABLE: Final = (
     ),
     SlashCommand("model", "Show models, or switch to one.", "[PROVIDER/MODEL | WORD]", settings.model, "bare"),
     SlashCommand(
+        "effort", "Show or choose how much the model thinks.", "[none | low | medium | high]", settings.effort, "always"
+    ),
+    SlashCommand(
         "plan",
         "Switch to plan mode, show the last plan, carry it out, or leave.",
         "[open | go | off | clear | TASK]",

@@ -1,4 +1,4 @@
-"""Commands that show and change settings: config, model, output, permissions, plan."""
+"""Commands that show and change settings: config, model, effort, output, permissions, plan."""
 
 from __future__ import annotations
 
@@ -123,6 +123,25 @@ def _is_usable(session: LiveSession, provider: str) -> bool:
 def _window(name: str) -> str:
     size = context_window(name)
     return tokens(size) if size else ""
+
+
+# ---------------------------------------------------------------- effort
+_EFFORTS: Final = {
+    "none": "no thinking before an answer",
+    "low": "a little thinking, for work that is plain",
+    "medium": "some thinking",
+    "high": "much thinking, for what is hard; it takes longer and costs more",
+}
+
+
+async def effort(session: LiveSession, arguments: SlashArguments) -> SlashResult:
+    words = arguments.at_most(1)
+    if not words:
+        rows = [(word, about, "in use" if word == session.effort else "") for word, about in _EFFORTS.items()]
+        usual = [] if session.effort else ["as the vendor of the model has it"]
+        return SlashResult.from_blocks(table(("effort", "", ""), rows), *usual)
+    session.set_effort(arguments.choice(words[0], _EFFORTS))
+    return SlashResult.from_blocks(session.effort_note or f"effort: {session.effort}: {_EFFORTS[session.effort]}")
 
 
 # ---------------------------------------------------------------- output

@@ -39,7 +39,20 @@ from lyra.sage.extensions.extension_files import (
 BUILT_IN_COMMANDS: Final = frozenset(
     (
         *("help", "clear", "compact", "init", "config", "checkpoint", "restore", "undo", "cost", "context", "status"),
-        *("resume", "fork", "plan", "title", "model", "output", "tools", "mcp", "permissions", "memory", "tasks"),
+        *(
+            "resume",
+            "fork",
+            "plan",
+            "title",
+            "model",
+            "effort",
+            "output",
+            "tools",
+            "mcp",
+            "permissions",
+            "memory",
+            "tasks",
+        ),
         *("diff", "review", "doctor", "export", "exit", "quit", "agents", "skills", "plugins", "hooks", "mode"),
         *(
             "usage",

@@ -48,6 +48,7 @@ from lyra.sage.session.files.state import FileChange, encode_name, read_name
 __all__ = ["Checkpoint", "FileChange", "Restored", "ScanBounds", "ScanReport", "Snapshots"]
 
 FILES_FOLDER: Final = "files"
+POOL_FOLDER: Final = "shared-contents"  # beside the sessions: of folders that were added to them
 KEPT_BYTES_MAX: Final = 1024**3  # of all contents of a session; then the oldest turns are dropped
 _NAME_LENGTH_MAX: Final = 100
 _AUTOMATIC: Final = re.compile(r"undo-[0-9]+\Z")
@@ -89,7 +90,7 @@ class Snapshots:
         self._clock = clock or SystemClock()
         self._kept_bytes_max = kept_bytes_max
         self._lock = threading.RLock()
-        self._contents = KeptContents(self.folder / "objects")
+        self._contents = KeptContents(self.folder / "objects", session.parent / POOL_FOLDER)
         without = {str(session), os.path.realpath(session)}
         self._files = ObservedFiles(workspace_folders, self._contents, bounds=bounds or ScanBounds(), without=without)
         self._journal = SnapshotJournal(self.folder)

@@ -85,6 +85,7 @@ class Conversation:
         self.changed: Callable[[], None] = lambda: None  # what waits has changed
         self.look: Callable[[], None] = lambda: None  # tell what has changed in files, before something is done
         self.ended = False
+        self._effort = "medium"  # that the key for thinking goes back to
         self._beside: list[str] = []  # output of the user's commands, for the next prompt
         self._steered: list[Submission] = []  # that the model has got, and the screen does not show yet
         self._shell: ShellView | None = None
@@ -233,6 +234,15 @@ class Conversation:
         current = self.session.mode
         mode = modes[(modes.index(current) + 1) % len(modes)] if current in modes else modes[0]
         self._tasks.start(self._set_mode(mode), name="mode")
+
+    def toggle_effort(self) -> None:
+        """Have the model think from its next answer on, as much as before it was told not to; or no more."""
+        session, thinks = self.session, self.session.effort not in ("", "none")
+        if thinks:
+            self._effort = session.effort
+        session.set_effort("none" if thinks else self._effort)
+        self.note(session.effort_note or f"effort: {session.effort}")
+        self.refresh()
 
     async def _set_mode(self, mode: str) -> None:
         try:

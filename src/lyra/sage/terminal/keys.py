@@ -4,6 +4,7 @@ enter submits · alt-enter, ctrl-j or a backslash at the end: a new line · tab 
 ctrl-v puts a picture of the clipboard in · ctrl-x ctrl-e opens the prompt in $EDITOR
 esc, ctrl-c interrupt what runs · esc twice goes back to an earlier prompt · ctrl-o unfolds · ctrl-l clears
 ctrl-c twice or ctrl-d at an empty prompt leave · while a picker is open: letters search, arrows move, enter takes a row
+ctrl-t has the model think, or think no more
 while a question is open: its own keys, each alone; other letters, and words, go into the prompt
 """
 
@@ -183,6 +184,7 @@ def bindings(keyboard: Keyboard, screen: ScreenKeys) -> KeyBindings:
     bind(("c-c",), keyboard.ctrl_c, ~is_searching)
     bind(("c-d",), lambda: keyboard.conversation.end() if box.is_empty else box.buffer.delete())
     bind(("c-o",), keyboard.conversation.expand_all)
+    bind(("c-t",), keyboard.conversation.toggle_effort)
     bind(("c-l",), screen.clear)
     bind(("c-z",), lambda: get_app().suspend_to_background())
     bind(("c-v",), keyboard.paste_image, typing)

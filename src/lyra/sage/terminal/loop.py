@@ -224,6 +224,8 @@ class StatusBar:
         self._own = _make_status_line(session)
         self._own_text: asyncio.Task[None] | None = None
         self._status = Status(folder=session.folder, model=session.model, mode=session.mode)
+        if session.effort_note:
+            conversation.note(session.effort_note)
 
     def line(self, width: int) -> Line:
         return status_line(self._status, width, marks=self._screen.facts.marks)
@@ -235,6 +237,7 @@ class StatusBar:
         self._status = before._replace(
             model=session.model,
             mode=session.mode,
+            effort="" if session.effort_note or session.effort == "none" else session.effort,
             cost_usd=usage.total.cost_usd,
             budget_usd=usage.budget_usd,
         )
@@ -292,6 +295,7 @@ class Status(NamedTuple):
     cost_usd: float | None = 0.0  # None: the price of a call is not known
     budget_usd: float | None = None
     context_percent: int | None = None
+    effort: str = ""  # how much the model thinks
     own: str = ""  # what a hook of the user says in place of the folder and the branch
 
 
@@ -305,7 +309,8 @@ def status_line(status: Status, width: int, *, marks: Marks) -> Line:
         dirty = f" {marks.plus_minus}{status.changed_files}" if status.changed_files else ""
         left.append([("faint", f"{exact(status.branch)}{dirty}")])
     cost = "" if status.cost_usd == 0 else dollars(status.cost_usd)  # nothing was spent, or nothing costs anything
-    right: list[Line] = [[("faint", exact(status.model.rpartition("/")[2]))]] if status.model else []
+    model = f"{exact(status.model.rpartition('/')[2])}{f' {status.effort}' if status.effort else ''}"
+    right: list[Line] = [[("faint", model)]] if status.model else []
     if status.budget_usd:
         cost = f"{cost or '$0'} of ${status.budget_usd:.2f}"
     if cost:

@@ -17,12 +17,14 @@ from lyra.agents.session.events import (
     ErrorLine,
     NoticeLine,
     ResultLine,
+    RetryLine,
     TextLine,
     ThinkingLine,
     ToolEndLine,
     ToolProgressLine,
     ToolStartLine,
     UsageLine,
+    retry_sentence,
 )
 from lyra.core.clock import Clock
 from lyra.sage.commands.result import dollars
@@ -78,6 +80,7 @@ class TurnView:
         self._denials_shown: set[str] = set()  # ids of calls that the person has denied
         self._stands_back = False
         self._held: list[tuple[str, list[Line]]] = []  # printed after the answer to a question
+        self._retry: tuple[RetryLine, float] | None = None  # the wait for the next try of the model, and since when
         self._tokens = 0
         self._cost_usd: float | None = 0.0  # None: the price of a call is not known
         self.status = ""
@@ -98,6 +101,7 @@ class TurnView:
 
     def take(self, line: AnyLine) -> None:
         """Show one line of the turn."""
+        self._retry = None
         if line["type"] == "text_delta":
             self._text_delta(line)
         elif line["type"] == "thinking_delta":
@@ -112,6 +116,8 @@ class TurnView:
             self._usage(line)
         elif line["type"] == "notice":
             self._notice(line)
+        elif line["type"] == "retry":
+            self._wait_for_retry(line)
         elif line["type"] == "error":
             self._error(line)
         elif line["type"] == "result":
@@ -226,6 +232,13 @@ class TurnView:
             style = "waits" if line["level"] == "warning" else "faint"
             texts = wrap_text(scrub(line["text"]), self._sheet.width - MARGIN)
             self._sheet.print("notice", indent_lines([[(style, text)] for text in texts], MARGIN))
+
+    def _wait_for_retry(self, line: RetryLine) -> None:
+        """Count the seconds down until the model is asked again; a screen that is not redrawn gets a line."""
+        self._retry = line, self._clock.monotonic()
+        if self._facts.plain:
+            sentence = retry_sentence(line["reason"], line["wait_s"], line["attempt"], line["of"])
+            self._sheet.print("note", [[("waits", f"{' ' * MARGIN}{sentence}")]])
 
     def _error(self, line: ErrorLine) -> None:
         self.hold()
@@ -369,7 +382,13 @@ class TurnView:
         return lines
 
     def _working_line(self, width: int) -> list[Line]:
-        seconds = self._clock.monotonic() - self._began_s
+        now_s = self._clock.monotonic()
+        seconds = now_s - self._began_s
+        if self._retry is not None:
+            line, since_s = self._retry
+            left_s = max(0.0, line["wait_s"] - (now_s - since_s))
+            sentence = retry_sentence(line["reason"], left_s, line["attempt"], line["of"])
+            return row("Waits", [("waits", sentence)], [("spinner", self._spinner())], width, verb_style="waits")
         verb = "Thinks" if self._thinking else "Works"
         figures: Line = []
         if self._tokens:

@@ -150,6 +150,7 @@ SENTENCES: Final[dict[str, Callable[[Data], Told]]] = {
     "interrupt.cancelled": _fix_words("done", "took its question back"),
     "pcb.interrupt_created": _fix_words("needs-you", "waits for a person", "question", "message"),
     "pcb.interrupt_ended": _fix_words("done", "question is over", "status"),
+    "answer.continued": _fix_words("running", "goes on with an answer that was cut off"),
     "answer.cut": _fix_words("failed", "had an answer cut off at its longest"),
     "budget.cut": _fix_words("failed", "ran out of budget in the middle of an answer"),
     "budget.overrun": _fix_words("failed", "cost more than was set aside", "effect"),

@@ -190,7 +190,7 @@ class Gateway:
             raise
         finally:
             asked.relay.end()
-            if asked.tries and kernel.agents_heard and kernel.listeners.hears("model.called"):
+            if asked.tries and "model.called" in kernel.agents_heard:
                 took_s = kernel.clock.monotonic() - began_s
                 kernel.publish(key.process.pid, "model.called", call_record(kernel, asked, took_s, error).to_data())
 
@@ -252,7 +252,7 @@ def call_record(kernel: Kernel, asked: GatewayCall, took_s: float, error: BaseEx
     micro_usd = asked.micro_usd if has_cost else 0
     read, written = (tokens.cache_read_tokens, tokens.cache_write_tokens) if has_cost else (0, 0)
     return ModelCalled(
-        trace_id=outer.trace_id if outer is not None else f"{kernel.entropy.bits(128):032x}",
+        trace_id=outer.trace_id if outer is not None else kernel.entropy.hex(128),
         span_id=new_span(kernel),
         agent=asked.key.payer,
         model=asked.target.name,

@@ -48,7 +48,7 @@ class AnswerMeter:
         self._wire = wire
         self._is_folded = stream and wire.reader is not None
         self._reader = wire.reader() if stream and wire.reader is not None else None
-        self._fold = Fold()
+        self._fold = Fold(takes_problems=True)  # it counts tokens, and leaves the calls to the client
         self._usage = TokenUsage()
         self._size = 0  # bytes of an answer that is not a stream
         self._error: ModelError | None = None  # what ended the reading of a stream whose bytes continue

@@ -365,7 +365,7 @@ class Jobs:
     def tools(self) -> list[Tool]:
         """Return the two tools. They are not idempotent: output that was shown is not shown again."""
         return [
-            tool(self.output, name="BashOutput", untrusted=True, harmless=True),
+            tool(self.output, name="BashOutput", untrusted=True, harmless=True, polling=True),
             tool(self.kill, name="KillShell", untrusted=True, harmless=True),
         ]
 

@@ -539,7 +539,7 @@ def _is_answer(rule: Rule, subject: Subject) -> bool:
     """Return whether the rule is an answer that a person gave in advance: for the whole tool, or for exactly this.
     One for many tools (`mcp__files__*`) is an answer where their program is confined, so that nothing can leave by a
     call."""
-    return rule.names_tool or rule.names(subject) or (rule.bare and subject.confined)
+    return rule.names_tool or rule.names(subject) or (rule.bare and subject.confined and subject.act == "other")
 
 
 _VERBS: Final[dict[Effect, str]] = {"allow": "allows", "ask": "asks about", "deny": "denies"}

@@ -28,11 +28,7 @@ if TYPE_CHECKING:
 
 def take_back(scope: Budget, usage: Usage) -> None:
     """Remove from a scope what belongs to another, or what will be charged to it again."""
-    scope.charge_alone(_negative(usage))
-
-
-def _negative(usage: Usage) -> Usage:
-    return Usage._from_pairs(tuple((index, -amount) for index, amount in usage.items))
+    scope.charge_alone(-usage)
 
 
 class EarlyCallBudget(EarlyBudget):
@@ -111,7 +107,7 @@ class RecordedBudget(Budget):
     def settle(self, reservation: Reservation, actual: Usage | None = None) -> Usage:
         over = super().settle(reservation, actual)
         if actual is not None:
-            self._on_usage(actual + _negative(reservation.usage))
+            self._on_usage(actual + -reservation.usage)
         return over
 
     def charge(self, usage: Usage) -> None:
@@ -119,7 +115,7 @@ class RecordedBudget(Budget):
         self._on_usage(usage)
 
     def _on_usage(self, usage: Usage) -> None:
-        if any(amount for _, amount in usage.items):
+        if usage:
             self._pay(usage)
 
 

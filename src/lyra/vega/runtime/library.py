@@ -181,7 +181,7 @@ def _arguments(job: VegaJob) -> list[str]:
 def _span(job: VegaJob, name: Any) -> Span:
     """From now on what this process does belongs to the span, until it ends."""
     kernel, outer = job.world.kernel, enclosing_span()
-    trace_id = outer.trace_id if outer is not None else f"{kernel.entropy.bits(128):032x}"
+    trace_id = outer.trace_id if outer is not None else kernel.entropy.hex(128)
     inner = TraceSpan(trace_id, new_span(kernel), outer.sampled if outer is not None else None)
     began = (kernel.clock.monotonic(), kernel.clock.now())
     job.state.spans.append((inner, outer, str(name), began, {}))

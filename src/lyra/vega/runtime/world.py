@@ -208,7 +208,7 @@ class World:
         if self.linked.tier is not None:
             self.linked.tier.contended = partial(self._is_contended, asyncio.get_running_loop())
         if self.kernel.agents_heard and enclosing_span() is None:  # one trace for all that the run asks
-            self.trace_id = self.trace_id or f"{self.kernel.entropy.bits(128):032x}"
+            self.trace_id = self.trace_id or self.kernel.entropy.hex(128)
             enter_span(TraceSpan(self.trace_id, ""))
         grant = main.process.grant
         if self.light_processes is not None and all(grant.allows(right) for right in _LIGHT):
@@ -395,7 +395,7 @@ class World:
         """Charge the sessions, which the replay makes again, with what a process that was started in them has spent
         before the restart. The whole run's budget has it already. Gives what it was."""
         usage = self.spent_before.pop(pid, NOTHING)
-        for scope in inside[-1].chain() if inside and usage.items else ():
+        for scope in inside[-1].chain() if inside and usage.packed else ():
             if scope is not self.budget:
                 scope.charge_alone(usage)
         return usage

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.session.agent_process import AgentProcess, EventFeed, FeedSink
 from lyra.agents.session.events import AgentEvent
 from lyra.agents.session.open_questions import scopes
+from lyra.agents.session.replies import last_answer
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.turn.tool_calls import cleanups_of
 from lyra.core.own_files import make_folder
@@ -191,7 +192,7 @@ class TaskRuns:
         usage = {name: getattr(session.metrics, name) for name in COUNTED}
         status, text = _status(failure)
         if failure is None:
-            text = session.messages[-1].text
+            text = last_answer(session.messages)
         self._write_end(task, request_id, status, text, usage)
 
     def _process_ended(self, process: Process) -> None:

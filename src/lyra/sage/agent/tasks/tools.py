@@ -45,7 +45,7 @@ def task_tools(tasks: TaskList) -> list[Tool]:
     tools = _TaskTools(tasks)
     # A tainted sub-agent taints its caller; its own calls are decided one by one, as the caller's are.
     task: Tool = tool(tools.task, name="Task", harmless=True, trusted=True)
-    output: Tool = tool(tools.output, name="TaskOutput", harmless=True, trusted=True)
+    output: Tool = tool(tools.output, name="TaskOutput", harmless=True, trusted=True, polling=True)
     stop: Tool = tool(tools.stop, name="TaskStop", harmless=True, trusted=True)
     return [_with_types(task, tasks.definitions).mark_builtin(), output.mark_builtin(), stop.mark_builtin()]
 

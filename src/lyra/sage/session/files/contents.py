@@ -5,6 +5,10 @@ begins one of its own), because making a file takes longer than writing it. A la
 where the file system can, it is cloned (its blocks are shared until one copy changes), else copied, and gets its name
 when it is complete. A torn end of a pack is ignored. The digest is checked when a content is read, so that a damaged
 one is never put into a workspace. Never decides what is kept or how long.
+
+A `pool` is a folder that all sessions share: a content that is kept `shared` is one file in it under its digest, and
+the session has a hard link to that file. So the same content takes its room once, and the number of links says whether
+a session still needs it (`remove_unused`).
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ _MAGIC: Final = b"LYC1"
 _PACK: Final = "pack-"
 _NEW: Final = "new-"
 _PACKS_MAX: Final = 1_000_000
+_LINK_TRIES: Final = 3
 _count: Final = itertools.count()
 
 
@@ -48,12 +53,14 @@ class _Place(NamedTuple):
 
 
 class KeptContents:
-    """`folder` is made at the first content, and read when it is needed first."""
+    """`folder` is made at the first content, and read when it is needed first. `pool` is shared with other sessions."""
 
-    __slots__ = ("_pack", "_pack_end", "_pack_name", "_places", "_size_bytes", "folder")
+    __slots__ = ("_pack", "_pack_end", "_pack_name", "_places", "_size_bytes", "_used_pool", "folder", "pool")
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, pool: Path | None = None) -> None:
         self.folder = folder
+        self.pool = pool
+        self._used_pool = False
         self._size_bytes = 0
         self._places: dict[str, _Place] | None = None
         self._pack: int | None = None
@@ -64,6 +71,9 @@ class KeptContents:
         if self._pack is not None:
             os.close(self._pack)
             self._pack = None
+        if self._used_pool and self.pool is not None:
+            remove_unused(self.pool)
+            self._used_pool = False
 
     @property
     def size_bytes(self) -> int:
@@ -75,10 +85,12 @@ class KeptContents:
         """Return the number of bytes of each content."""
         return {digest: place.size for digest, place in self._index().items()}
 
-    def keep(self, source: int) -> tuple[str, int]:
-        """Keep the bytes of an open file, from its start; their digest and number."""
+    def keep(self, source: int, *, shared: bool = False) -> tuple[str, int]:
+        """Keep the bytes of an open file, from its start; their digest and number. `shared`: in the pool."""
         try:
-            if os.fstat(source).st_size >= _LARGE_BYTES:
+            if shared and self.pool is not None:
+                digest, size = self._keep_shared(source, self.pool)
+            elif os.fstat(source).st_size >= _LARGE_BYTES:
                 digest, size = self._keep_large(source)
             else:
                 data = _read_all(source)
@@ -176,25 +188,65 @@ class KeptContents:
                 return os.open(self.folder / self._pack_name, _NEW_FILE, 0o600)
         raise OSError(errno.ENOSPC, "too many packs")
 
+    # ------------------------------------------------------------ shared contents
+    def _keep_shared(self, source: int, pool: Path) -> tuple[str, int]:
+        digest, size = _digest_of(source)
+        if digest in self._index():
+            return digest, size
+        self._used_pool = True
+        for folder in (self.folder, pool):
+            make_folder(folder, private=True)
+        for _ in range(_LINK_TRIES):
+            try:
+                os.link(pool / digest, self.folder / digest)
+            except FileNotFoundError:  # no session has it, or the last one has just let it go
+                beside, digest, size = _write_beside(source, pool)
+                os.replace(beside, pool / digest)
+                continue
+            except FileExistsError:
+                pass
+            except OSError:  # a file system without links
+                break
+            self._add(digest, _Place(digest, 0, size))
+            return digest, size
+        return self._keep_large(source)
+
     # ------------------------------------------------------------ large contents
     def _keep_large(self, source: int) -> tuple[str, int]:
         make_folder(self.folder, private=True)
-        beside = self.folder / f"{_NEW}{os.getpid()}-{next(_count)}"
-        beside.unlink(missing_ok=True)  # of an earlier process with this number, which was killed
-        target = os.open(beside, _NEW_FILE, 0o600)
+        beside, digest, size = _write_beside(source, self.folder)
         try:
-            try:
-                if not _clone(source, target):
-                    _copy(source, target)
-                digest, size = _digest_of(target)
-            finally:
-                os.close(target)
             if digest not in self._index():
                 os.rename(beside, self.folder / digest)
                 self._add(digest, _Place(digest, 0, size))
         finally:
             beside.unlink(missing_ok=True)
         return digest, size
+
+
+def remove_unused(pool: Path) -> None:
+    """Remove the contents of a pool that no session links to any more."""
+    with suppress(FileNotFoundError), os.scandir(pool) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                if entry.stat(follow_symlinks=False).st_nlink == 1 and not entry.name.startswith(_NEW):
+                    os.unlink(entry.path)
+
+
+def _write_beside(source: int, folder: Path) -> tuple[Path, str, int]:
+    """Copy an open file to a new one in a folder; its path, digest and size."""
+    beside = folder / f"{_NEW}{os.getpid()}-{next(_count)}"
+    beside.unlink(missing_ok=True)  # of an earlier process with this number, which was killed
+    target = os.open(beside, _NEW_FILE, 0o600)
+    try:
+        if not _clone(source, target):
+            _copy(source, target)
+        return beside, *_digest_of(target)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(target)
 
 
 def _clone(source: int, target: int) -> bool:

@@ -67,7 +67,8 @@ _UNKNOWN: Final = _Known(ABSENT, None)
 
 
 class ObservedFiles:
-    """`folders` are the workspace; `without` are folders inside them that are Lyra's own."""
+    """`folders` are the workspace, and contents of all but the first go to the pool that sessions share; `without` are
+    folders inside them that are Lyra's own."""
 
     __slots__ = ("_known", "_scanned_bytes", "bounds", "contents", "report", "roots", "without")
 
@@ -261,13 +262,13 @@ class ObservedFiles:
                     return FileState("link", 0, encode_name(os.readlink(name, dir_fd=parent))), signature
                 if status.st_size > bytes_max:
                     return state, signature
-                return self._keep(parent, name)
+                return self._keep(parent, name, shared=root.root != self.roots[0])
         except FileNotFoundError:
             return ABSENT, None
         except OSError:  # not readable for this user, or replaced by something else meanwhile
             return state, None
 
-    def _keep(self, parent: int, name: str) -> tuple[FileState, StatSignature | None]:
+    def _keep(self, parent: int, name: str, *, shared: bool) -> tuple[FileState, StatSignature | None]:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=parent)
         try:
             for _ in range(_READ_TRIES):
@@ -275,7 +276,7 @@ class ObservedFiles:
                 if not stat.S_ISREG(status.st_mode):
                     return state_without_content(status), None
                 os.lseek(fd, 0, os.SEEK_SET)
-                digest, size = self.contents.keep(fd)
+                digest, size = self.contents.keep(fd, shared=shared)
                 signature = signature_of(os.fstat(fd))
                 if signature == signature_of(status):
                     break
