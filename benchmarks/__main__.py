@@ -57,6 +57,7 @@ SUBJECTS = {
     "vesper_contracts": "Contracts of Vesper's nodes beside decorators",
     "vesper_modes": "Nodes of Vesper in their modes",
     "vesper_paths": "Vesper's direct path beside its generated Python",
+    "vesper_proofs": "Contracts of Vesper's nodes proved, beside CrossHair",
     "vesper_python": "Vesper's generated Python",
 }
 

@@ -51,6 +51,7 @@ class Answer(NamedTuple):
     written_tokens: int = 0  # to the cache; of the three Anthropic alone charges for it
     output_tokens: int = 200
     thinking_tokens: int = 50
+    sources: tuple[tuple[str, str], ...] = ()  # (address, title) of pages that the vendor's own search found
     raw: str = ""  # JSON of the last call's arguments in place of them: cut, or broken
     status: int = 200  # another one is an error of the vendor's, with `text` as its message
     retry_after: str = ""
@@ -84,6 +85,7 @@ class Sent:
     results: list[str] = field(default_factory=list)
     tools: list[str] = field(default_factory=list)
     asks_to_think: bool = False
+    asks_to_search: bool = False  # by the vendor's own search
 
 
 class Vendor(NamedTuple):
@@ -281,6 +283,7 @@ def _parts_of(content: Any, kind: str = "text") -> list[dict[str, Any]]:
 def _read_anthropic(sent: Sent, body: dict[str, Any]) -> Sent:
     sent.system = _text_of(body.get("system"))
     sent.tools = [tool["name"] for tool in body.get("tools", ())]
+    sent.asks_to_search = any(tool.get("type", "").startswith("web_search_") for tool in body.get("tools", ()))
     sent.asks_to_think = "thinking" in body
     for message in body["messages"]:
         for part in _parts_of(message["content"]):
@@ -308,6 +311,14 @@ def _write_anthropic(answer: Answer, body: dict[str, Any], _path: str) -> tuple[
     blocks: list[dict[str, Any]] = []
     if answer.thinking:
         blocks.append({"type": "thinking", "thinking": answer.thinking, "signature": answer.signature})
+    if answer.sources:
+        pages = [
+            {"type": "web_search_result", "url": url, "title": title, "encrypted_content": "abc", "page_age": None}
+            for url, title in answer.sources
+        ]
+        search = {"type": "server_tool_use", "id": "srvtoolu_01", "name": "web_search", "input": {"query": "q"}}
+        found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_01", "content": pages}
+        blocks += [search, found]
     if answer.text:
         blocks.append({"type": "text", "text": answer.text})
     blocks += [
@@ -347,7 +358,10 @@ def _anthropic_deltas(block: dict[str, Any], written: dict[str, str]) -> tuple[d
             {"type": "thinking_delta", "thinking": block["thinking"]},
             {"type": "signature_delta", "signature": block["signature"]},
         ]
-    return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": written[block["id"]]}]
+    if block["type"] == "web_search_tool_result":
+        return block, []
+    text = written.get(block["id"]) or json.dumps(block["input"])
+    return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": text}]
 
 
 # ---------------------------------------------------------------------- OpenAI
@@ -409,7 +423,8 @@ def _write_chat(answer: Answer, body: dict[str, Any], _path: str) -> tuple[str, 
 
 def _read_responses(sent: Sent, body: dict[str, Any]) -> Sent:
     sent.system = body.get("instructions") or ""
-    sent.tools = [tool["name"] for tool in body.get("tools", ())]
+    sent.tools = [tool["name"] for tool in body.get("tools", ()) if tool["type"] == "function"]
+    sent.asks_to_search = {"type": "web_search"} in body.get("tools", ())
     sent.asks_to_think = "reasoning" in body
     given = body["input"]
     for item in [{"role": "user", "content": given}] if isinstance(given, str) else given:
@@ -443,8 +458,15 @@ def _write_responses(answer: Answer, body: dict[str, Any], _path: str) -> tuple[
     if answer.thinking:
         summary = [{"type": "summary_text", "text": answer.thinking}]
         items.append({"type": "reasoning", "id": "rs_1", "summary": summary, "encrypted_content": answer.signature})
+    if answer.sources:
+        query = {"type": "search", "query": "q"}
+        items.append({"type": "web_search_call", "id": "ws_1", "status": "completed", "action": query})
     if answer.text:
-        part = {"type": "output_text", "text": answer.text, "annotations": []}
+        cited = [
+            {"type": "url_citation", "url": url, "title": title, "start_index": 0, "end_index": 1}
+            for url, title in answer.sources
+        ]
+        part = {"type": "output_text", "text": answer.text, "annotations": cited}
         items.append({"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part]})
     items += [
         {
@@ -492,8 +514,24 @@ def _responses_item(index: int, item: dict[str, Any]) -> list[dict[str, Any]]:
         inner = [
             {"type": "response.content_part.added", **place, "part": {**part, "text": ""}},
             {"type": "response.output_text.delta", **place, "delta": part["text"], "logprobs": []},
+            *(
+                {
+                    "type": "response.output_text.annotation.added",
+                    **place,
+                    "annotation_index": index,
+                    "annotation": page,
+                }
+                for index, page in enumerate(part["annotations"])
+            ),
             {"type": "response.output_text.done", **place, "text": part["text"], "logprobs": []},
             {"type": "response.content_part.done", **place, "part": part},
+        ]
+    elif item["type"] == "web_search_call":
+        begun = {**item, "status": "in_progress"}
+        inner = [
+            {"type": "response.web_search_call.in_progress", **place},
+            {"type": "response.web_search_call.searching", **place},
+            {"type": "response.web_search_call.completed", **place},
         ]
     elif item["type"] == "reasoning":
         part = item["summary"][0]
@@ -520,7 +558,8 @@ def _responses_item(index: int, item: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _read_google(sent: Sent, body: dict[str, Any]) -> Sent:
     sent.system = _text_of(body.get("systemInstruction", {}).get("parts"))
-    sent.tools = [tool["name"] for tools in body.get("tools", ()) for tool in tools["functionDeclarations"]]
+    sent.tools = [tool["name"] for tools in body.get("tools", ()) for tool in tools.get("functionDeclarations", ())]
+    sent.asks_to_search = {"googleSearch": {}} in body.get("tools", ())
     sent.asks_to_think = "thinkingConfig" in body.get("generationConfig", {})
     for content in body["contents"]:
         for part in content["parts"]:
@@ -564,7 +603,10 @@ def _write_google(answer: Answer, body: dict[str, Any], path: str) -> tuple[str,
         candidate = {"content": {"role": "model", "parts": parts}, "index": 0, "finishReason": finish}
         return _whole({**last, "candidates": [candidate]})
     chunks = [{**head, "candidates": [{"content": {"role": "model", "parts": [part]}, "index": 0}]} for part in parts]
-    ended = {"content": {"role": "model", "parts": [{"text": ""}]}, "index": 0, "finishReason": finish}
+    ended: dict[str, Any] = {"content": {"role": "model", "parts": [{"text": ""}]}, "index": 0, "finishReason": finish}
+    if answer.sources:
+        found = [{"web": {"uri": url, "title": title}} for url, title in answer.sources]
+        ended["groundingMetadata"] = {"webSearchQueries": ["q"], "groundingChunks": found, "groundingSupports": []}
     return _stream(*chunks, {**last, "candidates": [ended]})
 
 

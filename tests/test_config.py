@@ -22,6 +22,7 @@ from lyra.config import (
     RetryConfig,
     SageConfig,
     SandboxConfig,
+    SearchConfig,
     ServerConfig,
     SettingOrigin,
     VesperConfig,
@@ -73,6 +74,7 @@ def test_the_table_and_the_typed_sections_agree():
     fields |= {f"budget.{name}" for name in BudgetConfig.__struct_fields__}
     fields |= {f"log.{name}" for name in LogConfig.__struct_fields__}
     fields |= {f"retry.{name}" for name in RetryConfig.__struct_fields__}
+    fields |= {f"search.{name}" for name in SearchConfig.__struct_fields__}
     fields |= {f"sage.{name}" for name in SageConfig.__struct_fields__}
     fields |= {f"sandbox.{name}" for name in SandboxConfig.__struct_fields__}
     fields |= {f"server.{name}" for name in ServerConfig.__struct_fields__}
@@ -124,6 +126,8 @@ EFFECTS: dict[str, tuple[str, str, Callable[[Config], Any], Any]] = {
     "sage.theme": ('"light"', "light", lambda c: c.sage.theme, "light"),
     "sage.session_budget_usd": ('"$1.50"', "1.50", lambda c: c.sage.session_budget_usd, Money(1_500_000)),
     "sage.turn_budget_usd": ('"$0.50"', "0.50", lambda c: c.sage.turn_budget_usd, Money(500_000)),
+    "search.url": ('"https://s/?q={query}"', "https://s/?q={query}", lambda c: c.search.url, "https://s/?q={query}"),
+    "search.key": ('"env:HOME"', "env:HOME", lambda c: c.search.key is not None, True),
     "server.connections_max": ("7", "7", lambda c: c.server.connections_max, 7),
     "server.drain_s": ("2.5", "2.5", lambda c: c.server.drain_s, 2.5),
     "server.gateway": ("true", "true", lambda c: c.server.gateway, True),
@@ -193,6 +197,7 @@ def test_the_defaults_are_the_table(place):
             "theme": "dark",
             "turn_budget_usd": None,
         },
+        "search": {"url": None, "key": None},
         "server": {
             "connections_max": 4_000,
             "drain_s": 10.0,

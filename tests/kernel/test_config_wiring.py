@@ -168,6 +168,9 @@ def test_the_table_is_total():
     not_the_kernels |= {"vesper.results", "vesper.min_successes"}  # tests/cli/vesper
     not_the_kernels |= {f"sage.{limit}_budget_usd" for limit in ("daily", "session", "turn")}  # tests/sage/agent
     not_the_kernels |= {"sage.effort", "agent.max_tokens"}  # tests/sage/agent/test_unstopped.py
+    not_the_kernels |= {"sage.keys", "sage.notify", "sage.theme"}  # tests/sage/terminal/test_settings.py
+    not_the_kernels |= {"sandbox.readable", "sandbox.writable"}  # tests/cli, tests/sage
+    not_the_kernels |= {"search.url", "search.key"}  # tests/sage/agent/test_web_search.py
     not_the_kernels |= {"retry.max_attempts", "retry.initial_s", "retry.max_s"}  # there, too
     not_the_kernels |= {name for name in KEYS if name.startswith("server.")}  # tests/server
     not_the_kernels |= {"log.file", "log.format", "log.level"}  # tests/cli/test_log_options.py

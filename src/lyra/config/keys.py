@@ -26,7 +26,7 @@ class SettingKey(NamedTuple):
     name: str
     type: (
         Literal["store", "word", "seconds", "count", "money", "rules", "model", "file", "results", "flag", "address"]
-        | Literal["hosts", "folders"]
+        | Literal["hosts", "folders", "engine", "secret"]
     )
     default: Any
     sentence: str
@@ -346,6 +346,27 @@ _TABLE: Final = (
         ),
     ),
     SettingKey(
+        "search.url",
+        type="engine",
+        default=None,
+        sentence=(
+            "The search engine of `WebSearch` for models whose vendor has none: an address with `{query}` in it that "
+            "answers with JSON, such as `https://searx.example.org/search?q={query}&format=json`. A project's file "
+            "cannot name one."
+        ),
+        optional=True,
+    ),
+    SettingKey(
+        "search.key",
+        type="secret",
+        default=None,
+        sentence=(
+            "The key of that engine, as `env:NAME`: sent as a bearer token, to Brave in its own header. A project's "
+            "file cannot name one."
+        ),
+        optional=True,
+    ),
+    SettingKey(
         "server.connections_max",
         type="count",
         default=limits.SERVER_CONNECTIONS_MAX,
@@ -467,7 +488,9 @@ GONE: Final = {  # settings of earlier versions: a file that still has one is re
     "sage.recall": "Sage keeps no memory of its own any more; rules and facts stand in AGENTS.md (/memory add TEXT)",
 }
 KEYS: Final[dict[str, SettingKey]] = {key.name: key for key in _TABLE}
-SECTIONS: Final[tuple[str, ...]] = tuple(dict.fromkeys(key.section for key in _TABLE))
+SECTIONS: Final[dict[str, dict[str, str]]] = {}  # the full names of a section's settings, by field
+for _key in _TABLE:
+    SECTIONS.setdefault(_key.section, {})[_key.field] = _key.name
 # Sections of the same files that are read elsewhere: by `tools.permissions`, and by `config.hook_settings`.
 HOOKS: Final = "hooks"
 ELSEWHERE: Final = ("permissions", HOOKS)
@@ -500,5 +523,5 @@ def hint_for(name: str) -> str:
     if near or elsewhere:
         return f"did you mean {near or elsewhere[0]}?"
     if section in SECTIONS:
-        return f"known here: {', '.join(key.field for key in _TABLE if key.section == section)}"
+        return f"known here: {', '.join(SECTIONS[section])}"
     return f"known sections: {', '.join(sections)}"

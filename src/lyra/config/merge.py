@@ -45,9 +45,11 @@ class Merged:
         project = next(layer for layer in layers if layer.kind == "project")
         for name, key in KEYS.items():
             for layer in own if key.narrows else layers:
+                if name not in layer.values:
+                    continue
                 if layer.trusted or self.is_tighter(key, layer):
                     self.take(layer, name)
-                elif name in layer.values:
+                else:
                     self.passed_over.append(name)
             if not key.narrows or key.type == "rules":
                 continue
@@ -63,15 +65,12 @@ class Merged:
                 self.join_origin(name, managed, alone=False)
 
     def take(self, layer: SettingsLayer, name: str) -> None:
-        if name in layer.values:
-            self.values[name] = layer.values[name]
-            self.origins[name] = SettingOrigin(layer.kind, layer.places[name] or None)
+        self.values[name] = layer.values[name]
+        self.origins[name] = SettingOrigin(layer.kind, layer.places[name] or None)
 
     def is_tighter(self, key: SettingKey, layer: SettingsLayer) -> bool:
         """Return whether a layer without trust only tightens this setting. The value that holds already counts as
         tighter."""
-        if key.name not in layer.values:
-            return False
         asked, holds = _bare(layer.values[key.name]), _bare(self.values[key.name])
         return bool(asked == holds) or is_tighter(key, asked, holds)
 

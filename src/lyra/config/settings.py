@@ -95,6 +95,11 @@ class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True):
     writable: tuple[str, ...]
 
 
+class SearchConfig(msgspec.Struct, frozen=True, kw_only=True):
+    url: str | None
+    key: Secret | None
+
+
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     connections_max: int
     drain_s: float
@@ -151,6 +156,7 @@ class Config:
         "retry",
         "sage",
         "sandbox",
+        "search",
         "server",
         "trust",
         "vesper",
@@ -167,6 +173,7 @@ class Config:
         self.retry = RetryConfig(**_section(values, "retry"))
         self.sage = SageConfig(**_section(values, "sage"))
         self.sandbox = SandboxConfig(**_section(values, "sandbox"))
+        self.search = SearchConfig(**_section(values, "search"))
         self.server = ServerConfig(**_section(values, "server"))
         self.vesper = VesperConfig(**_section(values, "vesper"))
         self.grant = grant
@@ -316,7 +323,7 @@ def nested(rows: Iterable[tuple[SettingRow, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _section(values: Mapping[str, Any], section: str) -> dict[str, Any]:
-    return {key.field: values[key.name] for key in KEYS.values() if key.section == section}
+    return {field: values[name] for field, name in SECTIONS[section].items()}
 
 
 def _layers(grant: Grant) -> list[Any]:

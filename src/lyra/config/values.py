@@ -185,6 +185,29 @@ def _is_host(text: str) -> bool:
     return 0 < len(text) <= 253 and all(letter.isalnum() or letter in ".-:" for letter in text)
 
 
+def _read_engine(key: SettingKey, value: Any, source: SettingSource) -> str:
+    _check_own(key, source)
+    is_address = isinstance(value, str) and value.startswith(("https://", "http://")) and value.isprintable()
+    if not is_address or " " in value or "{query}" not in value.partition("?")[2]:
+        hint = "such as 'https://searx.example.org/search?q={query}&format=json'"
+        raise ConfigError(f"{key.name} is an address with {{query}} behind its '?', not {shape(value)}", hint=hint)
+    return str(value)
+
+
+def _read_secret(key: SettingKey, value: Any, source: SettingSource) -> Secret:
+    _check_own(key, source)
+    if not isinstance(value, str) or not is_reference(value):
+        raise ConfigError(f"{key.name} is env:NAME, not {shape(value)}", hint="a key stays out of files")
+    return Secret.parse(value, env=source.env)
+
+
+def _check_own(key: SettingKey, source: SettingSource) -> None:
+    if source.kind == "project":
+        raise ConfigError(
+            f"a project's file may not set {key.name}", hint=f"put it in your own file, or set {key.variable}"
+        )
+
+
 _FLAGS: Final = {"true": True, "false": False}
 
 READERS: Final[dict[str, Callable[[SettingKey, Any, SettingSource], Any]]] = {
@@ -200,6 +223,8 @@ READERS: Final[dict[str, Callable[[SettingKey, Any, SettingSource], Any]]] = {
     "flag": _read_flag,
     "address": _read_address,
     "hosts": _read_hosts,
+    "engine": _read_engine,
+    "secret": _read_secret,
     "folders": _read_folders,
 }
 

@@ -16,10 +16,33 @@ from lyra.core.message import Message
 from lyra.core.tool import ToolResult
 from lyra.errors import ConfigError
 from lyra.models.provider import Request
+from lyra.models.stream import StreamEvent, TextDelta
 from lyra.models.wire.remote import result_parts, result_text
 
 _MADE_UP: Final = re.compile(r"call_[0-9]{1,9}")
+_SOURCES_MAX: Final = 20
+_TITLE_CHARS_MAX: Final = 200
 _PARTS: Final = ("text", "thinking", "image")
+
+
+class WebSources:
+    """The pages that a vendor's own search found, for the end of the answer."""
+
+    __slots__ = ("_titles",)
+
+    def __init__(self) -> None:
+        self._titles: dict[str, str] = {}  # by address
+
+    def add(self, url: Any, title: Any) -> None:
+        """Take a page; what is no address is left out."""
+        if isinstance(url, str) and url.startswith(("https://", "http://")) and len(self._titles) < _SOURCES_MAX:
+            words = " ".join(title.split())[:_TITLE_CHARS_MAX] if isinstance(title, str) else ""
+            self._titles.setdefault(url, words)
+
+    def events(self) -> list[StreamEvent]:
+        """Return the text that names the pages; nothing where there are none."""
+        lines = [f"- {title}: {url}" if title else f"- {url}" for url, title in self._titles.items()]
+        return [TextDelta("\n\nSources:\n" + "\n".join(lines))] if lines else []
 
 
 def turns(request: Request, blocks_of: Callable[[Message], list[dict[str, Any]]]) -> list[dict[str, Any]]:

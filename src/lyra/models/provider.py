@@ -48,14 +48,17 @@ class Request(msgspec.Struct, frozen=True):
     thinking_tokens: int | None = None  # how many tokens a thinking model may think before it answers
     cache: bool = True  # mark what stays the same from turn to turn for the provider's prompt cache
     idempotency_key: str = ""
+    web_search: bool = False  # the vendor's own search of the web, for a provider that has one (`searches_web`)
 
 
 class LLMProvider(ABC):
     """`name` is the first half of `provider/model` (for one without, rights and traces have the name of its class);
-    `images` is whether messages may hold images."""
+    `images` is whether messages may hold images, `searches_web` whether a request may ask for the vendor's own search
+    of the web: the answer then ends with the addresses of its sources."""
 
     name: str = ""
     images: bool = False
+    searches_web: bool = False
 
     @abstractmethod
     def stream(self, request: Request) -> AsyncIterator[StreamEvent]:

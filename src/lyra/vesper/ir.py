@@ -257,6 +257,7 @@ class NodeOutput(msgspec.Struct, frozen=True):
     type: ValueType
     required: bool = True
     sensitive: bool = False
+    public: bool = False  # declared `sensitive: false`: shown, though computed from a sensitive value
 
 
 class Contract(msgspec.Struct, frozen=True):

@@ -16,16 +16,23 @@ def explain(lyra, *args: str):
 @pytest.mark.parametrize(
     ("args", "expected"),
     [
-        (("Bash", "ls"), ("ask", None)),
+        (("Bash", "make"), ("ask", None)),
+        (("Bash", "ls -la | head"), ("allow", None)),
+        (("--untrusted", "--headless", "Bash", "git log"), ("allow", None)),
+        (("--mode", "sandboxed", "Bash", "make"), ("allow", None)),
+        (("--mode", "sandboxed", "Git", "commit -m x"), ("ask", None)),
+        (("--allow", "Git(commit *)", "Git", "commit -m x"), ("allow", "Git(commit *)")),
+        (("--allow", "Bash(git *)", "Git", "commit -m x"), ("ask", None)),
+        (("--deny", "Bash(git push *)", "--allow", "Git", "Git", "push origin"), ("deny", "Bash(git push *)")),
         (("--allow", "Bash(git *)", "Bash", "git status"), ("allow", "Bash(git *)")),
         (("--allow", "Bash(git *)", "Bash", "git status; rm -rf /"), ("ask", None)),
         (("--allow", "Bash", "Bash", "git status; rm -rf /"), ("allow", "Bash")),
         (("--allow", "Bash", "--deny", "Bash(rm *)", "Bash", "ls $(rm x)"), ("deny", "Bash(rm *)")),
         (("--allow", "Bash(git *)", "--ask", "Bash(git push *)", "Bash", "git push"), ("ask", "Bash(git push *)")),
-        (("--mode", "deny-unasked", "Bash", "ls"), ("deny", None)),
+        (("--mode", "deny-unasked", "Bash", "make"), ("deny", None)),
         (("--mode", "plan", "--allow", "Bash", "Bash", "ls"), ("deny", None)),
         (("--mode", "bypass", "Bash", "ls"), ("allow", None)),
-        (("--headless", "Bash", "ls"), ("deny", None)),
+        (("--headless", "Bash", "make"), ("deny", None)),
         (("--untrusted", "--allow", "Bash(git *)", "Bash", "git push"), ("ask", "Bash(git *)")),
         (("Read", "a.txt"), ("allow", None)),
         (("Read", "/etc/hostname"), ("ask", None)),
@@ -44,14 +51,14 @@ def test_links_are_followed_before_deciding(lyra):
 
 def test_the_text_form_names_the_rule_and_its_file(lyra):
     (lyra.folder / ".lyra").mkdir()
-    (lyra.folder / ".lyra" / "permissions.toml").write_text('allow = ["Bash(ls *)"]\ndeny = ["Bash(rm *)"]\n')
+    (lyra.folder / ".lyra" / "permissions.toml").write_text('allow = ["Bash(make *)"]\ndeny = ["Bash(rm *)"]\n')
     done = lyra("permissions", "explain", "Bash", "rm x")
     assert done.returncode == 0
     assert done.stdout.startswith("deny: ")
     assert "permissions.toml:2" in done.stdout
     assert lyra("permissions", "explain", "--exit-code", "Bash", "rm x").returncode == 3
-    assert explain(lyra, "Bash", "ls") == ("ask", None)
-    assert explain(lyra, "--trust-project", "Bash", "ls") == ("allow", "Bash(ls *)")
+    assert explain(lyra, "Bash", "make") == ("ask", None)
+    assert explain(lyra, "--trust-project", "Bash", "make") == ("allow", "Bash(make *)")
 
 
 def test_a_wrong_rule_is_exit_2(lyra):
@@ -82,10 +89,10 @@ def test_a_tool_that_is_not_built_in_is_told(lyra):
 def test_what_an_untrusted_project_allows_is_told_to_be_passed_over(lyra):
     (lyra.folder / ".lyra").mkdir()
     (lyra.folder / ".lyra" / "permissions.toml").write_text('mode = "bypass"\nallow = ["*"]\n')
-    done = lyra("permissions", "explain", "Bash", "ls")
+    done = lyra("permissions", "explain", "Bash", "make")
     assert done.stdout.startswith("ask: ")
     assert "allow and mode counts once the folder is trusted" in done.stderr
-    assert lyra("permissions", "explain", "--trust-project", "Bash", "ls").stderr == ""
+    assert lyra("permissions", "explain", "--trust-project", "Bash", "make").stderr == ""
 
 
 def test_what_no_rule_can_allow_is_said(lyra):

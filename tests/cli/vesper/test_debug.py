@@ -23,7 +23,7 @@ from tests.cli.vesper.command import VesperCommand
 from tests.cli.vesper.test_nodes import DISCOUNT
 from tests.cli.vesper.test_replay import STOCK
 from tests.vesper.runtime.payments import GRANT, NODE, PaymentServer, make_database, request, rows
-from tests.vesper.runtime.secrets import CARD, PURE
+from tests.vesper.runtime.secrets import CARD, DERIVED, PURE
 
 ORDER = """\
 node_id: pay_order_v1
@@ -61,7 +61,14 @@ PATHS = pytest.mark.parametrize("path", ["python", "direct"])
 @pytest.fixture
 def vesper(lyra, monkeypatch):
     command = VesperCommand(lyra)
-    nodes = ("discount", DISCOUNT), ("order", ORDER), ("broken", BROKEN), ("card", PURE), ("lines", LINES)
+    nodes = (
+        ("discount", DISCOUNT),
+        ("order", ORDER),
+        ("broken", BROKEN),
+        ("card", PURE),
+        ("mask", DERIVED),
+        ("lines", LINES),
+    )
     for name, text in nodes:
         (lyra.folder / f"{name}.vsp").write_text(text, encoding="utf-8")
 
@@ -355,6 +362,20 @@ def test_sensitive_values_are_not_shown(vesper, path):
     )  # fmt: skip
     assert "card: [redacted]" in done.stdout
     assert CARD not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_what_is_computed_from_a_sensitive_value_is_not_shown(vesper, wide):
+    """By name, in an expression, as an output; what is declared `sensitive: false`, and what comes of it, is."""
+    done = debug(
+        vesper, *["--comparative"] * wide, file="mask.vsp", inputs=json.dumps({"card": CARD}),
+        typed="next 4\nlocals\nprint middle\nprint lower(tail)\nprint again\nwatch middle\ncontinue\n",
+    )  # fmt: skip
+    assert "zebra" not in done.stdout.lower() + done.stderr.lower()
+    assert "middle: [redacted]" in done.stdout
+    assert "lower(tail): [redacted]" in done.stdout
+    assert f"again: {'(none) | ' * wide}-9876!" in done.stdout  # the Python path computes only what is used
+    assert done.stdout.endswith("success\n  tail: [redacted]\n  shown: -9876\n")
 
 
 def test_a_node_with_effects_is_given_what_it_needs(vesper, lyra, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -166,6 +167,17 @@ def test_codes_of_a_called_node_that_are_not_declared_are_told(vesper, lyra):
         issues = vesper.json("validate", "order.vsp")["issues"]
         told = [issue["message"] for issue in issues if issue["code"] == "undeclared_error"]
         assert told == ([left] if left else [])
+
+
+def test_a_node_that_is_called_and_not_found_is_told_with_the_folders(vesper, lyra):
+    (lyra.folder / "order.vsp").write_text(CALLER, encoding="utf-8")
+    (lyra.folder / "fee.vsp").write_text("node_id: fee_v1\n", encoding="utf-8")
+    told = [issue for issue in vesper.json("validate", "order.vsp")["issues"] if issue["code"] == "unknown_node"]
+    assert [(issue["severity"], issue["line"]) for issue in told] == [("warning", 7)]
+    assert told[0]["message"] == "no node `fee_v1` is found, and without it the step ends with `not_configured`"
+    assert re.search(r"; searched: \., nodes; these files have mistakes: .*\bfee\.vsp", told[0]["hint"])
+    (lyra.folder / "fee.vsp").write_text(CALLEE, encoding="utf-8")
+    assert "unknown_node" not in {issue["code"] for issue in vesper.json("validate", "order.vsp")["issues"]}
 
 
 @pytest.mark.parametrize(

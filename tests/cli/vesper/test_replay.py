@@ -14,7 +14,7 @@ import pytest
 from tests.cli.vesper.command import VesperCommand
 from tests.cli.vesper.test_nodes import DISCOUNT
 from tests.vesper.runtime.payments import PaymentServer, rows
-from tests.vesper.runtime.secrets import CARD, DATABASE, GRANT, HTTP
+from tests.vesper.runtime.secrets import CARD, DATABASE, DERIVED, GRANT, HTTP
 
 GUARDED = DISCOUNT.replace(
     "    operation: arithmetic\n", '    operation: arithmetic\n    guards: ["percent > 0"]\n'
@@ -24,7 +24,13 @@ GUARDED = DISCOUNT.replace(
 @pytest.fixture
 def vesper(lyra, monkeypatch):
     command = VesperCommand(lyra)
-    for name, text in (("discount", DISCOUNT), ("guarded", GUARDED), ("card", HTTP), ("kept", DATABASE)):
+    for name, text in (
+        ("discount", DISCOUNT),
+        ("guarded", GUARDED),
+        ("card", HTTP),
+        ("kept", DATABASE),
+        ("mask", DERIVED),
+    ):
         (lyra.folder / f"{name}.vsp").write_text(text, encoding="utf-8")
 
     def run(*args, typed=""):
@@ -49,6 +55,14 @@ def trace_of(vesper, file, inputs, *args):
 def outside(server):
     rights = [word for right in GRANT for word in ("--grant", right)]
     return ["--provider", f"pay.example={server.url}", "--database", "sqlite:///cards.db", *rights]
+
+
+def test_what_is_computed_from_a_sensitive_value_is_not_shown(vesper):
+    trace = trace_of(vesper, "mask.vsp", {"card": CARD})
+    done = vesper("replay", trace, typed="show 5\nedit 5\nedit 4 middle=other\nrun\nchanges\n")
+    assert "zebra" not in done.stdout.lower() + done.stderr.lower()
+    assert "  middle: [redacted]\n" in done.stdout
+    assert "  again: -9876!\n" in done.stdout
 
 
 def test_steps_are_listed_with_their_marks(vesper):

@@ -101,3 +101,16 @@ async def test_a_cancelled_prompt_ends_though_the_editor_leaves_its_question_ope
             assert (await agent.prompt(session_id=session, prompt=text("hello"))).stop_reason == "end_turn"
         assert editor.text().endswith("Hello.")
         assert not (desk.work / "new.txt").exists()
+
+
+async def test_an_editor_is_offered_the_wider_rules(desk: Desk) -> None:
+    """Beside the exact command its beginning and its program; the chosen one is kept for the folder."""
+    script = [call("Bash", command="npm run build"), call("Bash", command="npm run build -- --fast"), {"text": "."}]
+    async with desk.editor(*script) as (editor, agent):
+        session = (await agent.new_session(cwd=str(desk.work), mcp_servers=[])).session_id
+        editor.answer = "always: Bash(npm run build *)"
+        await agent.prompt(session_id=session, prompt=text("go"))
+        assert len(editor.asked) == 1
+        offered = {option.option_id: (option.name, option.kind) for option in editor.asked[0][1]}
+        assert offered["always"] == ("Always allow Bash(npm run build)", "allow_always")
+        assert offered["always: Bash(npm *)"] == ("Always allow Bash(npm *)", "allow_always")

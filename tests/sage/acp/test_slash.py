@@ -21,6 +21,8 @@ SHOWN = {
     "cost": ("cost", "this session"),
     "status": ("status", "sim/script"),
     "diff": ("diff", "a.txt"),
+    "effort": ("effort", "medium"),
+    "rewind": ("rewind", "restores files and conversation"),
     "add-dir": ("add-dir", "/add-dir FOLDER adds one"),
     "checkpoint": ("checkpoint here", "/restore here"),
     "restore": ("restore here", "back at"),
@@ -133,6 +135,38 @@ async def test_what_a_command_changes_the_editor_is_told(desk: Desk) -> None:
         await agent.prompt(session_id=session, prompt=[helpers.text_block("/init all of it"), resource])
         assert "all of it" in editor.text()
         assert "some notes" in editor.text()  # what is embedded goes with the prompt that a command becomes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("answer", ["go", "change", "cancel"])
+async def test_a_plan_ends_with_a_decision(desk: Desk, answer: str) -> None:
+    """Approved, it is carried out in the same prompt and the mode is left; else the session stays in plan mode."""
+    async with desk.editor({"text": "I will add a flag."}, {"text": "Carried out."}) as (editor, agent):
+        session = (await agent.new_session(cwd=str(desk.work), mcp_servers=[])).session_id
+        await agent.set_session_mode(session_id=session, mode_id="plan")
+        editor.take()
+        editor.answer = answer
+        ended = await agent.prompt(session_id=session, prompt=text("plan it"))
+        assert ended.stop_reason == "end_turn"
+        (asked, options) = editor.asked[-1]
+        assert asked.title == "Carry out this plan?"
+        assert [(option.option_id, option.kind) for option in options] == [
+            *(("go", "allow_once"), ("change", "reject_once"), ("keep", "reject_once")),
+        ]
+        modes = [update.current_mode_id for update in editor.of("current_mode_update")]
+        assert ("Carried out." in editor.text(), modes) == ((True, ["default"]) if answer == "go" else (False, []))
+
+
+@pytest.mark.slow
+async def test_a_file_that_a_prompt_names_is_attached(desk: Desk) -> None:
+    """As in a terminal: its lines go with the prompt, and its size is told."""
+    (desk.work / "a.txt").write_text("one\ntwo\nthree\n")
+    async with desk.editor({"text": "{user}"}) as (editor, agent):
+        session = (await agent.new_session(cwd=str(desk.work), mcp_servers=[])).session_id
+        await agent.prompt(session_id=session, prompt=text("see @a.txt:2-2"))
+        assert "attached a.txt:2-2, 1 line" in editor.text()
+        assert "2\ttwo" in editor.text()
+        assert "three" not in editor.text()
 
 
 @pytest.mark.slow

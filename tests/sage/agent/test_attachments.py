@@ -32,7 +32,7 @@ async def test_a_file_goes_with_the_prompt(project: Project) -> None:
     async with project.open({"text": "Read."}) as session:
         attached = await attach(session, "explain @a.py, please")
         assert attached.notes == ("attached a.py, 100 lines, 792 bytes",)
-        assert "     7\tline 7" in attached.beside
+        assert "     7\tline 7" in attached.own
         await say(session, "explain @a.py, please", **attached.send_with)
         content = str(session.messages[0].content)
     assert content.startswith("explain @a.py, please")
@@ -48,7 +48,7 @@ async def test_a_range_of_lines(project: Project) -> None:
         "attached a.py:10-12, 3 lines",
         "attached a.py:40-40, 1 line",
     ]
-    numbers = [line.split("\t")[0].strip() for line in attached.beside.split("\n") if "\t" in line]
+    numbers = [line.split("\t")[0].strip() for line in attached.own.split("\n") if "\t" in line]
     assert numbers == ["10", "11", "12", "40"]
 
 
@@ -56,7 +56,7 @@ async def test_a_folder_is_listed(project: Project) -> None:
     async with project.open() as session:
         attached = await attach(session, "what is in @docs/?")
     assert attached.notes == ("attached docs/, 2 files",)
-    assert "guide.md  8 bytes" in attached.beside
+    assert "guide.md  8 bytes" in attached.own
 
 
 async def test_a_name_with_blanks_stands_in_quotes(project: Project) -> None:
@@ -71,7 +71,7 @@ async def test_keys_and_what_lies_outside_are_not_attached(project: Project) -> 
     outside.write_text("outside words")
     async with project.open() as session:
         attached = await attach(session, f"@.env @{outside}")
-    assert attached.beside == ""
+    assert (attached.beside, attached.own) == ("", "")
     assert [note.split(":")[0] for note in attached.notes] == [
         ".env is not attached",
         f"{outside} is not attached",
@@ -81,7 +81,25 @@ async def test_keys_and_what_lies_outside_are_not_attached(project: Project) -> 
 async def test_a_denied_file_is_not_attached(project: Project) -> None:
     async with project.open(options={"deny": ("Read(docs/**)",)}) as session:
         attached = await attach(session, "@docs/guide.md @docs/")
-    assert attached.beside == ""
+    assert (attached.beside, attached.own) == ("", "")
+
+
+async def test_only_what_is_not_of_the_users_project_is_text_from_outside(project: Project) -> None:
+    """A file of the own project leaves rules with patterns in force; one of a package, or of a project whose files ask
+    for something that was not trusted, does not."""
+    project.write(".venv/lib/python3.12/site-packages/tool/a.py", "theirs\n")
+    async with project.open() as session:
+        await say(session, "a", **(await attach(session, "@a.py @docs/")).send_with)
+        assert session.kernel.taint.is_tainted("sage")
+        assert not session.kernel.taint.is_from_outside("sage")
+        attached = await attach(session, "@.venv/lib/python3.12/site-packages/tool/a.py")
+        assert (attached.own, "theirs" in attached.beside) == ("", True)
+        await say(session, "b", **attached.send_with)
+        assert session.kernel.taint.is_from_outside("sage")
+    project.write("lyra.toml", '[permissions]\nallow = ["Bash(*)"]\n')
+    async with project.open() as session:
+        attached = await attach(session, "@a.py")
+    assert (attached.own, "line 7" in attached.beside) == ("", True)
 
 
 async def test_an_attached_file_counts_as_read(project: Project) -> None:
@@ -121,8 +139,8 @@ async def test_a_custom_command_attaches_what_it_names(project: Project) -> None
     async with project.open() as session:
         result = await run_command(session, "/look @a.py:1-2")
     assert result.prompt == "Look at @docs/guide.md and @a.py:1-2"
-    assert "# Guide" in result.send_with["beside"]
-    assert "line 2" in result.send_with["beside"]
+    assert "# Guide" in result.send_with["own"]
+    assert "line 2" in result.send_with["own"]
     assert result.blocks[0]["lines"][1:] == [
         "attached docs/guide.md, 1 line, 8 bytes",
         "attached a.py:1-2, 2 lines, 27 bytes",
@@ -157,7 +175,7 @@ async def test_an_attached_image_is_sent_once(project: Project) -> None:
     (project.folder / "shot.png").write_bytes(PNG)
     async with project.open({"text": "A dot."}) as session:
         attached = await attach(session, "see @shot.png")
-        assert (attached.beside, len(attached.images)) == ("", 1)
+        assert (attached.own, len(attached.images)) == ("", 1)
         await say(session, "see @shot.png", **attached.send_with)
         parts = session.messages[0].content
     assert [part["type"] for part in parts] == ["text", "image"]

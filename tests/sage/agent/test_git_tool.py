@@ -227,3 +227,29 @@ async def test_a_repository_elsewhere_is_not_reached(repository: Project, tmp_pa
     async with repository.open(*script, options={"attended": True, "allow": ("Git",)}) as session:
         lines = await Person("deny").talk(session, "go")
     assert "is in no git repository" in results(lines)[0]
+
+
+async def test_nothing_runs_by_the_settings_of_a_submodule(repository: Project, tmp_path: Path) -> None:
+    """Git runs in it for `add` and `status`: its monitors and filters are switched off, too."""
+    program = tmp_path / "evil.sh"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\ncat\n")
+    program.chmod(0o755)
+    inner = repository.folder / "inner"
+    inner.mkdir()
+    git(inner, "init", "-q")
+    repository.write("inner/.gitattributes", "*.txt filter=evil\n")
+    repository.write("inner/a.txt", "one\n")
+    git(inner, "add", "-A")
+    git(inner, "commit", "-qm", "inner")
+    for key in ("core.fsmonitor", "filter.evil.clean", "filter.evil.smudge", "filter.evil.process"):
+        git(inner, "config", key, str(program))
+    git(repository.folder, "-c", "core.fsmonitor=false", "add", "inner")
+    git(repository.folder, "commit", "-qm", "a submodule")
+    git(repository.folder, "config", "submodule.inner.ignore", "none")
+    repository.write(".gitmodules", '[submodule "inner"]\n\tpath = inner\n\turl = ./inner\n\tignore = none\n')
+    repository.write("inner/a.txt", "two\n")
+    (tmp_path / "ran").unlink(missing_ok=True)
+    script = [*map(say, ("add -A", "status", "commit -am x", "switch -c y", "stash", "reset --hard HEAD")), DONE]
+    async with repository.open(*script, options={"attended": True, "allow": ("Git",)}) as session:
+        lines = await Person("deny").talk(session, "go")
+    assert not (tmp_path / "ran").exists(), results(lines)

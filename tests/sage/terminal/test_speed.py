@@ -18,6 +18,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timed]
 
 _PROMPT_CPU_S_MAX = 0.7
 _ECHO_S_MAX = 0.020
+_LAG_S_MAX = 0.050
+_IDLE_CPU_S_MAX = 0.02  # in three seconds
 _ECHO_WAIT_S = 20.0  # then there is none
 
 
@@ -60,6 +62,41 @@ def test_a_key_is_echoed_at_once_while_an_answer_streams(sage: SageTerminal) -> 
     rounds = [[echo_seconds(screen, key) for key in keys if screen.read_raw(0.05) is None] for _ in range(3)]
     shared = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     assert min(map(statistics.median, rounds)) <= _ECHO_S_MAX * shared, rounds
+
+
+def test_400_code_blocks_stream_without_a_lag(sage: SageTerminal) -> None:
+    """A key is echoed within 50 ms at the end of the answer as well (half of the keys; longer where the machine
+    has more to do than processors), and a block takes no more bytes to draw there than at the beginning."""
+    blocks = [f"Block {number} of them.\n\n```python\ndef f{number}(x):\n    return x\n```" for number in range(400)]
+    screen = sage.script({"text": "\n\n".join(blocks), "chunk_s": 0.001}).start(fresh=True)
+    screen.wait_for_prompt().line("go").wait_for("Block 100 of", seconds=120)
+    drawn = len(screen.raw)
+    screen.wait_for("Block 200 of", seconds=120)
+    first_100 = len(screen.raw) - drawn
+    screen.wait_for("Block 290 of", seconds=120)
+    drawn = len(screen.raw)
+    seconds = [echo_seconds(screen, key) for key in "QZJKVWXY"]
+    screen.read_raw(0.01)
+    screen._stream.feed(screen.raw[drawn:])  # what was read without the screen
+    screen.wait_for("Block 390 of", seconds=120)
+    last_100 = len(screen.raw) - drawn
+    shared = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    assert statistics.median(seconds) <= _LAG_S_MAX * shared, seconds
+    assert last_100 <= 1.6 * first_100, (first_100, last_100)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="CPU time is read from /proc")
+def test_a_session_that_waits_does_nothing(sage: SageTerminal) -> None:
+    """Nothing is drawn and no processor is used, before the first turn and after it."""
+    screen = sage.script({"text": "Hello."}).start(fresh=True)
+    screen.wait_for_prompt()
+    for _ in range(2):
+        screen.read(2.5)
+        drawn, used = len(screen.raw), cpu_seconds(screen.pid)
+        screen.read(3.0)
+        assert len(screen.raw) == drawn
+        assert cpu_seconds(screen.pid) - used <= _IDLE_CPU_S_MAX
+        screen.line("go").wait_for("Hello\\.").wait_for_prompt()
 
 
 def test_the_highlighter_is_not_imported_before_the_prompt() -> None:

@@ -148,7 +148,7 @@ def test_files_and_commands_are_completed(sage: SageTerminal) -> None:
     screen.wait_for_prompt().send("see @exp").wait_for(r"^  src/export.py")
     screen.send("\t").wait_for("^› see @src/export.py")
     screen.send("\r").send("now\r").wait_for("Read it")
-    assert sage.model.requests[-1].messages[-1].content == "see @src/export.py now"
+    assert sage.model.requests[-1].messages[-1].content.startswith("see @src/export.py now\n")
     screen.wait_for_prompt().send("/exp").wait_for("^  /expand +Show whole")
 
 
@@ -228,18 +228,21 @@ def test_a_command_of_the_user_can_be_stopped(sage: SageTerminal) -> None:
 
 
 def test_output_modes_show_more_or_less_of_calls(sage: SageTerminal) -> None:
-    """/output verbose shows the output of calls whole, compact not even that of those that failed."""
-    good = call("Bash", command="echo visible-output")
+    """/output verbose shows the output of calls whole, compact not even that of those that failed, text the last
+    lines."""
+    good = call("Bash", command="echo first-output; seq 3; echo visible-output")
     bad = call("Bash", command="echo bad-output; false")
     replies = (good, bad, {"text": "One."}, good, bad, {"text": "Two."}, good, bad, {"text": "Three."})
     screen = sage.script(*replies).start("--allowed-tools", "Bash")
     screen.wait_for_prompt().line("go").wait_for("One\\.").wait_for_prompt()
-    assert not re.search("^ +visible-output", screen.text, re.MULTILINE)
+    assert len(re.findall("^ +visible-output", screen.text, re.MULTILINE)) == 1
+    assert not re.search("^ +first-output", screen.text, re.MULTILINE)
     assert len(re.findall("^ +bad-output", screen.text, re.MULTILINE)) == 1
     screen.line("/output compact").wait_for("output: compact").wait_for_prompt()
     screen.line("go").wait_for("Two\\.").wait_for_prompt()
     assert len(re.findall("^ +bad-output", screen.text, re.MULTILINE)) == 1
     screen.line("/output verbose").wait_for("output: verbose").wait_for_prompt()
     screen.line("go").wait_for("Three\\.")
-    assert len(re.findall("^ +visible-output", screen.text, re.MULTILINE)) == 1
+    assert len(re.findall("^ +visible-output", screen.text, re.MULTILINE)) == 2
+    assert len(re.findall("^ +first-output", screen.text, re.MULTILINE)) == 1
     assert len(re.findall("^ +bad-output", screen.text, re.MULTILINE)) == 2

@@ -233,6 +233,14 @@ def test_encoding_and_line_endings_stay(tools, before: bytes, after: bytes):
     assert (tools.root / "a").read_bytes() == after
 
 
+def test_an_edit_of_a_file_with_both_line_ends_keeps_each(tools):
+    """Lines with CRLF are found as they are shown, and what is put there ends like them; the others stay."""
+    (tools.root / "a").write_bytes(b"x\ny\r\nz\r\nw\n")
+    tools.Read(file_path="a")
+    tools.Edit(file_path="a", old_string="y\nz", new_string="1\n2\n3")
+    assert (tools.root / "a").read_bytes() == b"x\n1\r\n2\r\n3\r\nw\n"
+
+
 def test_lines_of_a_crlf_file_match_as_they_are_shown(tools):
     """A text of several lines, with LF, is found in a file with CRLF; Write keeps them too."""
     (tools.root / "a").write_bytes(b"x\r\ny\r\nz\r\n")

@@ -95,3 +95,22 @@ def test_todo(tools):
     ):
         assert tools.refused("TodoWrite", todos=wrong).reason == "invalid_arguments"
     assert tools.refused("TodoWrite", todos=[{"content": "x", "status": "someday"}])
+
+
+def test_a_notebook_is_read_cell_by_cell(tools):
+    """With the numbers and ids that NotebookEdit takes, what cells print, and pictures by their kind alone."""
+    outputs = [
+        {"output_type": "stream", "text": ["one\n", "two\n"]},
+        {"output_type": "display_data", "data": {"image/png": "iVBOR" * 1000, "text/plain": "<Figure>"}},
+        {"output_type": "error", "ename": "ValueError", "evalue": "no", "traceback": ["\x1b[31m"]},
+    ]
+    notebook = {**NOTEBOOK, "cells": [NOTEBOOK["cells"][0], {**NOTEBOOK["cells"][1], "outputs": outputs}]}
+    (tools.root / "n.ipynb").write_text(json.dumps(notebook))
+    shown = [line.partition("\t")[2] for line in tools.Read(file_path="n.ipynb").split("\n")]
+    assert "\n".join(shown) == (
+        "# cell 0 (markdown, id intro)\n# Title\ntext\n\n# cell 1 (code, id x)\nx = 1\n\n"
+        "# output of cell 1\none\ntwo\n\n# output of cell 1\n<Figure>\n[image/png]\n\n"
+        "# output of cell 1\nValueError: no"
+    )
+    (tools.root / "broken.ipynb").write_text("{no json")
+    assert "{no json" in tools.Read(file_path="broken.ipynb")

@@ -345,6 +345,21 @@ flow: [{step: double, operation: arithmetic, expression: number * 2, output: dou
 """
 
 
+def test_short_lists_of_few_elements_are_few_inputs() -> None:
+    """A list with a longest length, of enums or booleans, is tried in all ways; without one it has no end."""
+    text = """\
+node_id: marks_v1
+type: function
+intent: count marks
+inputs: {marks: {type: "array<enum[a, b, c]>", BOUND}}
+outputs: {count: integer}
+flow: [{step: count, operation: arithmetic, expression: COUNT(marks), output: count}]
+"""
+    bounded = differential.test_node(load(text.replace("BOUND", "constraints: [{min_length: 1}, {max_length: 3}]")), 5)
+    assert (bounded.complete, bounded.counts.successes) == (True, 3 + 9 + 27)
+    assert not differential.test_node(load(text.replace("BOUND", "constraints: [{min_length: 1}]")), 50).complete
+
+
 @pytest.mark.parametrize(("expression", "is_complete"), [("number * 2", True), ("year(current_timestamp())", False)])
 def test_a_caller_with_few_inputs_is_complete_where_its_callees_depend_on_inputs_alone(
     expression: str, *, is_complete: bool

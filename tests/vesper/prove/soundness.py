@@ -73,11 +73,11 @@ def _inputs(program: ir.NodeProgram, seed: int, count: int) -> list[dict[str, An
     return [plain for row in rows if (plain := to_plain_json(row)) is not None]
 
 
-def check_random_programs(seed: int, programs: int, count: int) -> tuple[Counter[str], list[str]]:
-    """Return the verdicts about so many random programs, and what is wrong with them."""
+def check_random_programs(seed: int, programs: int, count: int, first: int = 0) -> tuple[Counter[str], list[str]]:
+    """Return the verdicts about so many random programs from one on, and what is wrong with them."""
     total: Counter[str] = Counter()
     wrong: list[str] = []
-    for number in range(programs):
+    for number in range(first, first + programs):
         rng = Random(f"{seed}/{number}")
         verdicts, mistakes = check_program(random_program(rng), number, count)
         total += verdicts

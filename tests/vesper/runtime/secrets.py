@@ -85,6 +85,32 @@ flow:
     output: total
 """
 )
+DERIVED = """\
+node_id: card_mask_v1
+type: function
+intent: mask a card
+inputs:
+  card: {type: string, sensitive: true}
+outputs:
+  success:
+    tail: string
+    shown: {type: string, sensitive: false}
+  error:
+    error_code: enum[odd]
+    message: string
+security:
+  audit_level: detailed
+flow:
+  - {step: cut, operation: arithmetic, expression: "slice(card, 5, 10)", output: middle}
+  - {step: keep_tail, operation: arithmetic, expression: "upper(slice(middle, 0, 5))", output: tail}
+  - {step: show, operation: arithmetic, expression: "slice(card, 10, 15)", output: shown}
+  - {step: repeat, operation: arithmetic, expression: "shown + '!'", output: again}
+  - step: judge
+    operation: validation
+    guards: ["card.length != 21"]
+    on_failure:
+      return_error: {error_code: odd, message: "wrong: {slice(card, 5, 10)}"}
+"""  # of CARD, `zebra` is computed and hidden; `-9876` is declared to be shown
 NODES = {"pure": PURE, "database": DATABASE, "http": HTTP}
 GRANT = ["database.write.cards", "database.read.cards", "network.http_client.pay.example"]
 

@@ -56,8 +56,16 @@ def test_the_largest_result_goes_there_and_back(redis):
     store.close()
 
 
-def test_a_sensitive_result_is_not_sent_to_redis(redis):
-    text = NODE.replace("{type: decimal, scale: 4}", "{type: decimal, scale: 4, sensitive: true}")
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("{type: decimal, scale: 4}", "{type: decimal, scale: 4, sensitive: true}"),
+        ("currency: string", "currency: {type: string, sensitive: true}"),
+    ],
+)
+def test_a_sensitive_result_is_not_sent_to_redis(redis, old, new):
+    """What is declared sensitive, and what comes of a sensitive input."""
+    text = NODE.replace(old, new)
     with runtime_for(Rates(), results=redis.url) as runtime:
         runtime.execute(vesper.load(text), {"currency": "EUR"})
     assert redis.ask("DBSIZE") == "0"

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from lyra import vesper
-from lyra.errors import ContractViolation, StoreError
+from lyra.errors import ContractViolation, SourceError, StoreError
 from lyra.vesper.effects.sealing import Sealer
 from lyra.vesper.evidence.modes import ORDER, prometheus
 from lyra.vesper.values.outcome import Outcome
 from lyra.vesper.values.redaction import REDACTED, Redaction
 from tests.vesper.runtime.payments import PaymentServer
-from tests.vesper.runtime.secrets import CARD, NODES, PURE, runtime
+from tests.vesper.runtime.secrets import CARD, DERIVED, NODES, PURE, runtime
 
 
 def spellings():
@@ -108,6 +108,44 @@ def test_errors_tell_no_sensitive_value(folder, server):
     assert CARD not in repr(caught.value) + repr(caught.value.fields)
 
 
+class Partial:
+    """A direct path that gives a part of the card as the tail."""
+
+    def run(self, program, inputs, execution):
+        return Outcome("success", {"tail": f"{inputs['card'][5:10]}!", "shown": "-9876"}, None, "direct")
+
+
+def test_what_is_computed_from_a_sensitive_value_is_hidden(folder):
+    """In rows, divergences and errors; an output that is declared `sensitive: false` is shown. Callers are answered."""
+    node = vesper.load(DERIVED)
+    with runtime(folder, "http://127.0.0.1:1", direct=Partial()) as nodes:
+        outcome = nodes.execute(node, {"card": CARD}, "dual_verify", trace=True)
+        assert outcome.outputs == {"tail": "ZEBRA", "shown": "-9876"}
+        refused = nodes.execute(node, {"card": CARD[1:]}, "python_only", trace=True)
+        assert refused.error.message == REDACTED
+        assert nodes.audit()[0]["outputs"] == {"tail": REDACTED, "shown": "-9876"}
+        nodes.settle()
+        kept = [*nodes.audit(), *nodes.traces().values(), *nodes.evidence(node).found]
+        assert [row["path"] for row in nodes.evidence(node).found[0].differences] == ["root.tail"]
+    files = (path.read_bytes().lower() for path in folder.iterdir() if path.name.startswith("lyra.db"))
+    assert not any(b"zebra" in content for content in files)
+    assert "zebra" not in repr(kept).lower()
+
+
+def test_a_label_of_a_metric_is_not_computed_from_a_sensitive_value():
+    labels = "observability: {{metrics: [{{name: cards, labels: [{}]}}]}}\n"
+    vesper.load(DERIVED + labels.format("shown"))
+    with pytest.raises(SourceError, match="`tail` is computed from a sensitive input"):
+        vesper.load(DERIVED + labels.format("tail"))
+
+
+def test_an_input_that_a_step_overwrites_is_hidden_as_it_is_then(folder):
+    text = DERIVED.replace("output: middle", "output: card").replace("slice(middle", "slice(card")
+    text = text.replace("card.length != 21", "card != 'zebra'").replace("{slice(card, 5, 10)}", "{card}")
+    outcome = vesper.execute(vesper.load(text), {"card": CARD})
+    assert outcome.error.message == REDACTED
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ORDER)
 def test_a_killed_execution_goes_on_with_the_real_value(folder, mode):
@@ -150,11 +188,11 @@ flow:
   - step: tell
     operation: event_publish
     event_type: card.used
-    data: {card: "{card}", text: "card {card}"}
+    data: {card: "{card}", text: "card {card}", part: "{upper(card)}", more: "from {slice(card, 5, 10)}"}
   - step: call
     operation: call_node
     node_id: callee_v1
-    parameters: {number: "{card}"}
+    parameters: {number: "{card}", part: "{slice(card, 5, 10)}"}
     output: reply
   - step: total
     operation: arithmetic
@@ -167,6 +205,7 @@ type: function
 intent: write a number down
 inputs:
   number: string
+  part: string
 outputs:
   success: {rows: integer}
 security:
@@ -199,11 +238,11 @@ def test_events_and_called_nodes_keep_the_value_secret(folder):
 
         nodes._thread.call(subscribe)
         outcome = nodes.execute(vesper.load(CALLER), {"card": CARD})
-        assert published == [{"card": REDACTED, "text": f"card {REDACTED}"}]
+        assert published == [{"card": REDACTED, "text": f"card {REDACTED}", "part": REDACTED, "more": REDACTED}]
         assert outcome.status == "success", outcome
         assert {row["node"]: row.get("inputs") for row in nodes.audit()} == {
             "caller_v1": None,
-            "callee_v1": {"number": REDACTED},
+            "callee_v1": {"number": REDACTED, "part": REDACTED},
         }
         assert CARD not in repr(heard)
         assert_absent(folder)

@@ -36,6 +36,7 @@ _TEXTS: Final = {  # what the agent is told for an option that is no answer by i
 _OPTION: Final = re.compile(r"(?P<number>\d{1,2})\. (?P<words>.+)")
 # The end of the message of a question about a call, which names the rule that an answer for good would add.
 _RULE: Final = re.compile(r"\balways(?: or never)? for (?P<rule>.+?)(?: and never for .*)?\.\Z", re.DOTALL)
+_NOT_YET: Final = ("change", "keep")  # words of a choice by which nothing is done
 _TITLE_CHARS_MAX: Final = 500
 
 
@@ -59,6 +60,7 @@ class EditorQuestions:
         self._client = client
         self._session = session
         self._tell = tell
+        self._choices = 0  # that were asked for
         self._requests: set[asyncio.Task[Any]] = set()  # those of prompts that wait for the editor's answer
 
     def withdraw(self) -> None:
@@ -84,6 +86,16 @@ class EditorQuestions:
             return False
         await self._answer(line, chosen)
         return True
+
+    async def choose(self, title: str, names: dict[str, str]) -> str:
+        """Have the user choose one of these words, by their names; empty where none was chosen."""
+        self._choices += 1
+        call_id = f"choice-{self._choices}"
+        await self._tell(helpers.start_tool_call(call_id, title, kind="think", status="pending"))
+        call = schema.ToolCallUpdate(tool_call_id=call_id, title=title, kind="think", status="pending")
+        chosen = await self._ask_choice(call, names, may_be_withdrawn=True)
+        await self._tell(helpers.update_tool_call(call_id, status="completed" if chosen else "failed"))
+        return chosen
 
     async def _ask_choice(self, call: schema.ToolCallUpdate, names: dict[str, str], *, may_be_withdrawn: bool) -> str:
         """Return the word that the user chose; empty where the question was cancelled or withdrawn."""
@@ -118,6 +130,8 @@ class EditorQuestions:
 
 
 def _kind_of(word: str) -> schema.PermissionOptionKind:
+    if word in _NOT_YET:
+        return "reject_once"
     return "allow_always" if word.startswith(_WIDER) else _DECISIONS.get(word, ("", "allow_once"))[1]
 
 

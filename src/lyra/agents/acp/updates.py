@@ -32,6 +32,7 @@ _KINDS: Final[dict[str, schema.ToolKind]] = {
     "BashOutput": "execute",
     "KillShell": "execute",
     "WebFetch": "fetch",
+    "WebSearch": "fetch",
     "TodoWrite": "think",
     "Task": "think",
     "Skill": "think",

@@ -189,13 +189,21 @@ class Headless:
         return HeadlessOutcome(result, self.failure)
 
     async def lines(
-        self, task: Content, *, beside: str = "", budget: Limits | None = None, only: Sequence[str] | None = None
+        self,
+        task: Content,
+        *,
+        beside: str = "",
+        own: str = "",
+        budget: Limits | None = None,
+        only: Sequence[str] | None = None,
     ) -> AsyncGenerator[AnyLine, None]:
-        """Yield what happens while the agent works on a task, one mapping a line; the last one is the `result`.
-        `budget` is for this task alone, and so are the rules `only`: no other call is allowed."""
+        """Yield what happens while the agent works on a task, one mapping a line; the last one is the `result`. `own`
+        is text beside the task that is of the user's own project, `beside` any other. `budget` is for this task alone,
+        and so are the rules `only`: no other call is allowed."""
         assert self.process is not None
-        if beside.strip():
-            self.kernel.taint.mark(self.session_id, "text beside the task")
+        if beside.strip() or own.strip():
+            self.kernel.taint.mark(self.session_id, "text beside the task", own=not beside.strip())
+            beside = "\n\n".join(filter(str.strip, (own, beside)))
             task = f"{task}\n\n{beside}" if isinstance(task, str) else [*_to_list(task), beside]
         self._began_s = self.kernel.clock.monotonic()
         if self.hooks is not None:

@@ -81,7 +81,7 @@ def setup_of(
 ) -> HeadlessSetup:
     """Return the setup that the options ask for; ConfigError where one cannot be used. The agent cannot write to
     `logs`. Its commands run in `sandbox`; one is made where none is given. They may read the developer's tools, and
-    what the configuration names."""
+    what the configuration names; it says how the web is searched, too."""
     from lyra.sandbox.developer_tools import find_developer_tools
     from lyra.tools.yaml.places import sources_here
 
@@ -90,6 +90,7 @@ def setup_of(
     permissions = _permissions(options, folder, also, logs)
     workspace = Workspace(folder, also=also, hidden=permissions.is_hidden)
     own = [*options.more_tools(workspace)] if options.more_tools is not None else [task_tool()]
+    own += _search_tools(options, config)
     added = (*own, *options.tools, *sources_here(workspace, trusted=options.trust))
     more = (tool if isinstance(tool, Tool) else _SearchableSource(tool) for tool in added)
     readable = [] if config is None else _list_open(config.sandbox.readable)
@@ -115,6 +116,21 @@ def _list_open(folders: Iterable[str]) -> list[str]:
     """Return the folders that exist, but those that hold keys or are Lyra's own."""
     real = [os.path.realpath(folder) for folder in folders if os.path.exists(folder)]
     return [path for path in real if not may_hold_secrets(path) and not is_own(path, hidden=True)]
+
+
+def _search_tools(options: HeadlessOptions, config: Config | None) -> list[Tool]:
+    """Return the tool that searches the web, where the vendor of the model can or the user names an engine."""
+    if config is None:
+        return []
+    name = options.model or config.agent.model or default_model(os.environ)[0]
+    if name.partition("/")[0] not in _SEARCHING and config.search.url is None:
+        return []
+    from lyra.agents.turn.web_search import web_search_tool
+
+    return [web_search_tool(config)]
+
+
+_SEARCHING: Final = ("anthropic", "openai", "azure", "gemini", "vertex")  # vendors that search on their side
 
 
 class _SearchableSource:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeGuard
 
 import msgspec
 
@@ -46,21 +46,23 @@ if TYPE_CHECKING:
     from lyra.models.settings import Timeouts
 
 
-def model_effect(session: AgentSession, model: str | LLMProvider, call: ModelCall) -> Effect:
+def model_effect(
+    session: AgentSession, model: str | LLMProvider, call: ModelCall, *, verb: Literal["model", "search"] = "model"
+) -> Effect:
     """Return the effect of asking one model for the session's agent, with that agent's retry, rate limit and circuit
     breaker.
 
     The full name and the limit of the model are part of the key: they belong to a kernel, and the cache serves all
-    kernels.
+    kernels. `verb` begins its name: a search is no answer of the conversation.
     """
     agent, effects = session.agent, session.cache.model_effects
-    key = (model, call.model, call.limit)
+    key = (model, call.model, call.limit, verb)
     effect = effects.get(key)
     if effect is None:
         label = model if isinstance(model, str) else model.name
         effect = effects[key] = Effect(
             perform,
-            name=f"model:{agent.name}:{label}",
+            name=f"{verb}:{agent.name}:{label}",
             idempotent=True,  # asking twice changes nothing; it costs money, and only after a crash
             retry=agent.retry,
             rate_limit=agent.rate_limit,

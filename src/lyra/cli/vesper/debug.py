@@ -333,7 +333,6 @@ class _DebugPrompt(TravelPrompt):
         """Return the value of a name or an expression as it is shown; None where it has none."""
         from lyra.vesper.direct.frames import names_in
         from lyra.vesper.runtime.debugger import type_expression
-        from lyra.vesper.runtime.privacy import sensitive_inputs
         from lyra.vesper.values.outcome import NodeError
         from lyra.vesper.values.redaction import REDACTED
 
@@ -349,7 +348,7 @@ class _DebugPrompt(TravelPrompt):
             if text.isidentifier():
                 return None
             raise
-        if names_in(expression) & sensitive_inputs(program):
+        if names_in(expression) & self._redaction.names:
             return REDACTED
         try:
             return self._render({"": self._session.evaluate(expression, variables)})[""]
@@ -372,7 +371,7 @@ class _DebugPrompt(TravelPrompt):
         return {name: json.dumps(text, ensure_ascii=False) if name in plain else text for name, text in texts.items()}
 
     def _render(self, variables: Mapping[str, Any]) -> dict[str, str]:
-        return render_values(self._session.program, variables, self._redaction)
+        return render_values(variables, self._redaction)
 
     # ------------------------------------------------------------------ words
 
@@ -389,10 +388,10 @@ class _DebugPrompt(TravelPrompt):
 
     def outcome_result(self) -> CommandResult:
         """Return how the execution ended."""
-        outcome, program = self._session.outcome, self._session.program
+        outcome = self._session.outcome
         assert outcome is not None
-        lines = outcome_lines(outcome, program, self._redaction)
-        data = {**outcome_data(outcome, program, self._redaction), "trace_id": outcome.trace_id}
+        lines = outcome_lines(outcome, self._redaction)
+        data = {**outcome_data(outcome, self._redaction), "trace_id": outcome.trace_id}
         return CommandResult("\n".join(lines), data)
 
     def _message(self, text: str) -> CommandResult:

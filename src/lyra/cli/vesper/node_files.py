@@ -20,7 +20,7 @@ from lyra.core.user_folders import data_folder
 from lyra.errors import ConfigError, Conflict, LyraError, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from lyra.vesper.ir import NodeProgram
     from lyra.vesper.loading import Issue
@@ -305,17 +305,17 @@ def duration_words(milliseconds: float) -> str:
 VALUE_CHARS_MAX = 300  # of one value on the screen
 
 
-def outcome_data(outcome: Outcome, program: NodeProgram, redaction: Redaction) -> dict[str, Any]:
+def outcome_data(outcome: Outcome, redaction: Redaction) -> dict[str, Any]:
     error = None if outcome.error is None else {"code": outcome.error.code, "message": outcome.error.message}
-    return {"status": outcome.status, "outputs": render_values(program, outcome.outputs, redaction), "error": error}
+    return {"status": outcome.status, "outputs": render_values(outcome.outputs, redaction), "error": error}
 
 
-def outcome_lines(outcome: Outcome, program: NodeProgram, redaction: Redaction) -> list[str]:
+def outcome_lines(outcome: Outcome, redaction: Redaction) -> list[str]:
     failure = outcome.error
     words = outcome.status
     if failure is not None:
         words += f" {failure.code}: {failure.message}" if failure.message else f" {failure.code}"
-    return [words, *(f"  {name}: {text}" for name, text in render_values(program, outcome.outputs, redaction).items())]
+    return [words, *(f"  {name}: {text}" for name, text in render_values(outcome.outputs, redaction).items())]
 
 
 def drop_unwritten(program: NodeProgram, texts: Mapping[str, str]) -> dict[str, str]:
@@ -324,13 +324,12 @@ def drop_unwritten(program: NodeProgram, texts: Mapping[str, str]) -> dict[str, 
     return {name: text for name, text in texts.items() if text != "null" or name in inputs}
 
 
-def render_values(program: NodeProgram, variables: Mapping[str, Any], redaction: Redaction) -> dict[str, str]:
-    """Return values as texts, without sensitive ones; long ones are cut."""
-    from lyra.vesper.runtime.privacy import sensitive_inputs
+def render_values(variables: Mapping[str, Any], redaction: Redaction, hidden: Collection[str] = ()) -> dict[str, str]:
+    """Return values as texts, without sensitive ones and those that `hidden` names; long ones are cut."""
     from lyra.vesper.values.json_values import json_shape
     from lyra.vesper.values.redaction import REDACTED
 
-    names = sensitive_inputs(program) | {entry.name for entry in (*program.success, *program.error) if entry.sensitive}
+    names = redaction.names | frozenset(hidden)
     texts: dict[str, str] = {}
     for name, value in variables.items():
         plain = REDACTED if name in names else json_shape(redaction.value(value))

@@ -43,7 +43,7 @@ from lyra.errors import ConfigError, LyraError
 
 if TYPE_CHECKING:
     from lyra.observe.timeline.step import TravelStep
-    from lyra.vesper.runtime.replaying import NodeReplay
+    from lyra.vesper.runtime.replaying import NodeReplay, ReplayedStep
     from lyra.vesper.values.outcome import Outcome
 
 
@@ -159,7 +159,7 @@ class _NodePrompt(TravelPrompt):
 
     def do_show(self, rest: str) -> CommandResult:
         step = self._replayer.step(self.number(rest) if rest else max(self.travel.position, 1))
-        values = render_values(self._replayer.program, step.variables, self._redaction)
+        values = render_values(step.variables, self._redaction)
         written = drop_unwritten(self._replayer.program, values)
         texts = (*(f"{name}: {value}" for name, value in written.items()), *step.effects)
         lines = [self.step_line(step), *(f"  {text}" for text in texts)]
@@ -173,11 +173,17 @@ class _NodePrompt(TravelPrompt):
         """List the values and parameters of a step."""
         step = self._replayer.step(number)
         parts = {"values": step.variables, "parameters": step.parameters()}
-        shown = {part: render_values(self._replayer.program, values, self._redaction) for part, values in parts.items()}
+        hidden = self._list_hidden_parameters(step)
+        shown = {part: render_values(values, self._redaction, hidden) for part, values in parts.items()}
         lines = [f"Step {number}: {step.what}, edit {number} NAME=VALUE"]
         for part, values in shown.items():
             lines += [f"  {part}:"] * bool(values) + [f"    {name}: {value}" for name, value in values.items()]
         return CommandResult("\n".join(lines), {"step": number, **shown})
+
+    def _list_hidden_parameters(self, step: ReplayedStep) -> frozenset[str]:
+        from lyra.vesper.check.derived import list_hidden_parameters
+
+        return list_hidden_parameters(self._replayer.program, self._redaction.names).get(step.what, frozenset())
 
     def do_set(self, rest: str) -> CommandResult:
         return self._edit(max(self.travel.position, 1), rest)
@@ -191,7 +197,7 @@ class _NodePrompt(TravelPrompt):
         value = _value(text, step.variables.get(name))
         self._replayer.edit(number, name, value)
         before, now = (
-            render_values(self._replayer.program, {name: part}, self._redaction)[name]
+            render_values({name: part}, self._redaction, self._list_hidden_parameters(step))[name]
             for part in (known.get(name), value)
         )
         message = self._make_message(f"Step {number}: {name} = {now}")
@@ -222,8 +228,7 @@ class _NodePrompt(TravelPrompt):
         rows = []
         for name, *values in self._replayer.changes():
             before, now = (
-                None if value is None else render_values(self._replayer.program, {name: value}, self._redaction)[name]
-                for value in values
+                None if value is None else render_values({name: value}, self._redaction)[name] for value in values
             )
             rows.append({"name": name, "before": before, "after": now})
         lines = [f"  {row['name']}: {row['before'] or '(none)'} -> {row['after'] or '(none)'}" for row in rows]
@@ -257,11 +262,11 @@ class _NodePrompt(TravelPrompt):
         replayer = self._replayer
         head = {"trace_id": replayer.trace.trace_id, "node": replayer.trace.node}
         rows = [step.to_data() for step in replayer.steps[first - 1 :]]
-        return {**head, "steps": rows, **outcome_data(self._outcome(), replayer.program, self._redaction)}
+        return {**head, "steps": rows, **outcome_data(self._outcome(), self._redaction)}
 
     def _outcome_lines(self, first: int) -> list[str]:
         lines = [self.step_line(step) for step in self._replayer.steps[first - 1 :]]
-        return [*lines, *outcome_lines(self._outcome(), self._replayer.program, self._redaction)]
+        return [*lines, *outcome_lines(self._outcome(), self._redaction)]
 
     def _outcome(self) -> Outcome:
         from lyra.vesper.runtime.privacy import redact_outcome

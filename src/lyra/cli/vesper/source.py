@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
 
 from lyra.cli.app import CliCommand, json_option, require_lsp
 from lyra.cli.render import document, note, printable
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from lyra.vesper.loading import Issue
     from lyra.vesper.nodes import Node
     from lyra.vesper.nodes.model import StepDeclaration
+
+
+_BROKEN_SHOWN: Final = 5  # files that a hint names
 
 
 @click.command(cls=CliCommand, name="validate")
@@ -70,11 +74,22 @@ def _issues_of(file: Path, *, strict: bool) -> tuple[str, list[Issue]]:
         line = int(error.fields.get("line") or 1)
         return "", [Issue(severity=ERROR, code="unreadable", message=error.message, line=line)]
 
+    nodes = repository_around(file)
+
     def callee(node_id: str) -> NodeProgram | None:
-        node = repository_around(file).find(node_id)
+        node = nodes.find(node_id)
         return None if node is None else lower_unchecked(node)
 
-    return text, check_text(text, name, strict=strict, callees=callee)
+    issues = check_text(text, name, strict=strict, callees=callee)
+    if not any(issue.code == "unknown_node" for issue in issues):
+        return text, issues
+    searched = f"searched: {', '.join(str(folder) for folder in nodes.folders)}"
+    wrong = ", ".join(item.file for item in nodes.broken[:_BROKEN_SHOWN] if Path(item.file) != file)
+    searched += f"; these files have mistakes: {wrong}" if wrong else ""
+    return text, [
+        msgspec.structs.replace(issue, hint=f"{issue.hint}; {searched}") if issue.code == "unknown_node" else issue
+        for issue in issues
+    ]
 
 
 def _issue_data(issue: Issue) -> dict[str, Any]:

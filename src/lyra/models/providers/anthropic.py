@@ -16,7 +16,7 @@ from lyra.core.message import Message
 from lyra.core.providers import answer_tokens_max
 from lyra.core.tool import ToolResult
 from lyra.errors import ConfigError
-from lyra.models.conversation_parts import turns
+from lyra.models.conversation_parts import WebSources, turns
 from lyra.models.provider import Request
 from lyra.models.schemas import describe_unsupported
 from lyra.models.stream import REDACTED, Finished, Started, StreamEvent, TextDelta, ThinkingDelta, TokenUsage, UsageSeen
@@ -29,6 +29,7 @@ from lyra.models.wire.sse import ServerEvent, ServerEventReader
 MAX_TOKENS: Final = 8192  # the API requires a number; this is for models whose own limit is not known
 THINKING_LEAST: Final = 1024
 EFFORTS: Final = ((4_096, "low"), (16_384, "medium"))  # fewer thinking tokens than this
+_SEARCHES_MAX: Final = 5  # in one answer
 _ID_MAX: Final = 64
 _CACHED: Final = {"type": "ephemeral"}
 
@@ -66,6 +67,9 @@ def _put_system(body: dict[str, Any], request: Request) -> None:
 
 
 def _put_tools(body: dict[str, Any], request: Request) -> None:
+    if request.web_search:
+        body["tools"] = [{"type": "web_search_20250305", "name": "web_search", "max_uses": _SEARCHES_MAX}]
+        return
     if not request.tools:
         _put_remembered(body, request)
         return
@@ -201,6 +205,8 @@ _STOPS: Final[dict[str, str]] = {
 
 
 class Anthropic(RemoteProvider):
+    searches_web = True
+
     def url(self, request: Request) -> str:
         return f"{self.settings.base_url}/v1/messages"
 
@@ -244,6 +250,7 @@ class _Block(msgspec.Struct):
     signature: str | None = None
     data: str = ""
     input: Any = None
+    content: Any = None
 
 
 class _StopDetails(msgspec.Struct):
@@ -286,6 +293,7 @@ class AnthropicReader(ServerEventReader):
     __slots__ = (
         "_blocks",
         "_signatures",
+        "_sources",
         "_spoken",
         "_started",
         "_stop",
@@ -300,6 +308,7 @@ class AnthropicReader(ServerEventReader):
         self._blocks: dict[int, str] = {}  # index of each open block → its type
         self._whole: dict[int, Any] = {}  # arguments that came with the start of a call, used if no pieces follow
         self._signatures: dict[int, str] = {}
+        self._sources = WebSources()
         self._usage = TokenUsage(cached_apart=True)
         self._started = False
         self._spoken = False  # a block of text has begun
@@ -363,6 +372,11 @@ class AnthropicReader(ServerEventReader):
         if block.type == "thinking":
             self._signatures[event.index] = block.signature or ""
             return [ThinkingDelta(block.thinking)] if block.thinking else []
+        if block.type == "web_search_tool_result" and isinstance(block.content, list):
+            for page in block.content:
+                if isinstance(page, dict):
+                    self._sources.add(page.get("url"), page.get("title"))
+            return []
         if block.type == "redacted_thinking":
             return [ThinkingDelta("", REDACTED + block.data)]
         return []
@@ -412,7 +426,7 @@ class AnthropicReader(ServerEventReader):
         if not self._stop:
             raise stream_truncated("the answer ended without a stop reason")
         self.done = True
-        return [*self._tools.end_all(self._stop), Finished(self._stop)]
+        return [*self._sources.events(), *self._tools.end_all(self._stop), Finished(self._stop)]
 
     def _on_error(self, event: _Event) -> list[StreamEvent]:
         error = event.error or _Error()

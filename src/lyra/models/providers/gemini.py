@@ -20,6 +20,7 @@ from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolCall, ToolResult
 from lyra.errors import ModelError
 from lyra.models.conversation_parts import (
+    WebSources,
     first_call_number,
     is_made_up,
     output_parts,
@@ -50,7 +51,9 @@ def gemini_body(request: Request) -> dict[str, Any]:
     body: dict[str, Any] = {"contents": _contents(request, early=early)}
     if any(system):
         body["systemInstruction"] = {"parts": [{"text": text} for text in system if text]}
-    if request.tools:
+    if request.web_search:
+        body["tools"] = [{"googleSearch": {}}]
+    elif request.tools:
         body["tools"] = [{"functionDeclarations": [_declaration(tool) for tool in request.tools]}]
         body["toolConfig"] = {"functionCallingConfig": _tool_choice(request.tool_choice)}
     config = _config(request)
@@ -262,10 +265,24 @@ class _Content(_Camel, gc=False):
     parts: tuple[_Part, ...] | None = None
 
 
+class _Page(_Camel, gc=False):
+    uri: str | None = None
+    title: str | None = None
+
+
+class _GroundingChunk(_Camel, gc=False):
+    web: _Page | None = None
+
+
+class _Grounding(_Camel, gc=False):
+    grounding_chunks: tuple[_GroundingChunk, ...] | None = None
+
+
 class _Candidate(_Camel, gc=False):
     content: _Content | None = None
     finish_reason: str | None = None
     finish_message: str | None = None
+    grounding_metadata: _Grounding | None = None
     index: int | None = None
 
 
@@ -297,12 +314,13 @@ _CHUNK: Final = msgspec.json.Decoder(_Chunk)
 class GeminiReader(ServerEventReader):
     """Turns the bytes of one answer into events; `close` when they have ended."""
 
-    __slots__ = ("_broken", "_calls", "_counted", "_signatures", "_started", "_stop")
+    __slots__ = ("_broken", "_calls", "_counted", "_signatures", "_sources", "_started", "_stop")
 
     def __init__(self, first_call: int = 0) -> None:
         super().__init__()
         self._calls = ToolCalls(first_call)
         self._signatures: dict[str, str] = {}
+        self._sources = WebSources()
         self._counted: _Counts | None = None
         self._started = False
         self._stop = ""
@@ -319,6 +337,7 @@ class GeminiReader(ServerEventReader):
         if stop is None:
             raise unknown_stop(self._stop)
         self.done = True
+        events += self._sources.events()
         if self._signatures:
             events.append(ThinkingDelta("", SIGNED + msgspec.json.encode(self._signatures).decode()))
         events.append(Finished("tool_calls" if stop == "end" and self._calls.seen else stop))
@@ -352,6 +371,9 @@ class GeminiReader(ServerEventReader):
         if content is not None:
             for part in content.parts or ():
                 self._part(part, events)
+        for chunk in candidate.grounding_metadata.grounding_chunks or () if candidate.grounding_metadata else ():
+            if chunk.web is not None:
+                self._sources.add(chunk.web.uri, chunk.web.title)
         if reason is None:
             return
         if reason in _BROKEN:
@@ -440,6 +462,7 @@ class Gemini(RemoteProvider):
     """The Gemini API; the key goes in a header, never into the URL."""
 
     settle_s = 5.0
+    searches_web = True
 
     def url(self, request: Request) -> str:
         return f"{self.models()}/{quote(request.model, safe='')}:streamGenerateContent?alt=sse"

@@ -25,10 +25,15 @@ _PATHS: Final = {"chat": "chat/completions", "responses": "responses"}
 class OpenAI(RemoteProvider):
     own = ("openai", "azure")  # names of providers that are OpenAI's own servers, not look-alikes
 
+    @property
+    def searches_web(self) -> bool:  # type: ignore[override]  # an attribute of the others
+        """Return whether the server is OpenAI's own: look-alikes have no search."""
+        return self.name in self.own
+
     def api(self, request: Request) -> str:
         version = _VERSION.match(request.model)
         is_late = version is not None and (int(version[1]), int(version[2] or 0)) >= (5, 2)
-        is_new = is_late and self.name in self.own and not request.stop
+        is_new = (is_late or request.web_search) and self.name in self.own and not request.stop
         return self.settings.api or ("responses" if is_new else "chat")
 
     def url(self, request: Request) -> str:

@@ -16,6 +16,7 @@ import msgspec
 from lyra.core.message import Message
 from lyra.core.tool import ToolCall, ToolResult
 from lyra.errors import ConfigError
+from lyra.models.conversation_parts import WebSources
 from lyra.models.provider import Request
 from lyra.models.providers.openai_chat import common_options, effort, json_schema
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, TokenUsage, UsageSeen
@@ -42,6 +43,8 @@ def responses_body(request: Request) -> dict[str, Any]:
         "stream": True,
         "store": False,
     }
+    if request.web_search:
+        body["tools"] = [{"type": "web_search"}]
     if request.system:
         body["instructions"] = request.system
     if request.tools:
@@ -202,6 +205,7 @@ class _Event(msgspec.Struct):
     code: str | int | None = None
     message: str | None = None
     error: _Error | None = None
+    annotation: Any = None
 
 
 _EVENT: Final = msgspec.json.Decoder(_Event)
@@ -210,11 +214,12 @@ _EVENT: Final = msgspec.json.Decoder(_Event)
 class ResponsesReader(ServerEventReader):
     """Turns the bytes of one answer into events. `first_call` is the number of the first id that has to be made up."""
 
-    __slots__ = ("_got", "_refused", "_started", "_tools")
+    __slots__ = ("_got", "_refused", "_sources", "_started", "_tools")
 
     def __init__(self, first_call: int = 0) -> None:
         super().__init__()
         self._tools = ToolCalls(first_call)
+        self._sources = WebSources()
         self._got: set[int] = set()  # indexes of calls whose arguments came in pieces
         self._refused = self._started = False
 
@@ -261,6 +266,11 @@ class ResponsesReader(ServerEventReader):
         self._refused = True
         return [TextDelta(event.delta)] if event.delta else []
 
+    def _note_source(self, event: _Event) -> list[StreamEvent]:
+        if isinstance(event.annotation, dict):
+            self._sources.add(event.annotation.get("url"), event.annotation.get("title"))
+        return []
+
     def _item_added(self, event: _Event) -> list[StreamEvent]:
         item = event.item or _Item()
         if item.type != "function_call":
@@ -294,7 +304,7 @@ class ResponsesReader(ServerEventReader):
     def _finish(self, stop: str) -> list[StreamEvent]:
         calls = self._tools.end_all(stop)
         self.done = True
-        return [*calls, Finished(stop or ("tool_calls" if self._tools.seen else "end"))]
+        return [*self._sources.events(), *calls, Finished(stop or ("tool_calls" if self._tools.seen else "end"))]
 
     def _on_error(self, event: _Event) -> list[StreamEvent]:
         error = (event.response.error if event.response is not None else event.error) or _Error(
@@ -319,6 +329,7 @@ def _usage(usage: _Usage) -> TokenUsage:
 _HANDLERS: Final[dict[str, Callable[[ResponsesReader, _Event], list[StreamEvent]]]] = {
     "response.created": ResponsesReader._ignore,
     "response.output_text.delta": ResponsesReader._text,
+    "response.output_text.annotation.added": ResponsesReader._note_source,
     "response.reasoning_summary_part.added": ResponsesReader._next_thought,
     "response.reasoning_summary_text.delta": ResponsesReader._thinking,
     "response.reasoning_text.delta": ResponsesReader._thinking,

@@ -33,6 +33,7 @@ from lyra.core.providers import default_model
 from lyra.core.tool import Tool, ToolCall
 from lyra.errors import AgentFailed, ConfigError, LyraError
 from lyra.sage.acp.servers import servers_for
+from lyra.sage.agent.attachments import attach
 from lyra.sage.agent.live import LiveSession, SessionStart
 from lyra.sage.agent.session_notices import SessionNotices
 from lyra.sage.commands.registry import COMMANDS, command_list, run_command
@@ -45,6 +46,12 @@ from lyra.tools.wrapped import Next, add_layers
 _NO_MODEL: Final = (
     'add "--model", "PROVIDER/MODEL" to the arguments of `sage acp` in the settings of the editor, or write '
     'model = "PROVIDER/MODEL" under [agent] in your lyra.toml; `sage doctor` shows which providers have a key'
+)
+
+
+_PLAN: Final = (
+    "Carry out this plan?",
+    {"go": "Approve and go", "change": "Change it: my next prompt says how", "keep": "Keep planning"},
 )
 
 
@@ -167,14 +174,21 @@ class SageSession(EditorSession):
     async def run_prompt(self, prompt: EditorPrompt) -> schema.PromptResponse:
         if self._notices.look():
             await self._tell_commands()
-        content = prompt.content
-        more: dict[str, Any] = {"beside": prompt.beside}
         if is_command(prompt.text):
             slash = await self._command(prompt.text)
             if slash is None or slash.prompt is None:
                 return schema.PromptResponse(stop_reason="cancelled" if self._is_cancelled else "end_turn")
-            beside = "\n\n".join(filter(None, (slash.send_with.get("beside"), prompt.beside)))
-            content, more = prompt.with_text(slash.prompt), {**slash.send_with, "beside": beside}
+            content, given = prompt.with_text(slash.prompt), slash.send_with
+        else:
+            attached = await attach(self.live, prompt.text)
+            for note in attached.notes:
+                await self._tell_notice({"type": "notice", "text": note, "level": "info"})
+            content, given = prompt.content, attached.send_with
+        beside = "\n\n".join(filter(None, (given.get("beside"), prompt.beside)))
+        return await self._run_turn(content, {**given, "beside": beside})
+
+    async def _run_turn(self, content: Any, more: Mapping[str, Any]) -> schema.PromptResponse:
+        """Run a turn, and the one that carries out its plan where the user approves of that."""
         result: ResultLine | None = None
         try:
             async with contextlib.aclosing(self.live.send(content, **more)) as lines:
@@ -186,6 +200,10 @@ class SageSession(EditorSession):
             raise refusal(error, INTERNAL_ERROR) from None
         await self._tell_figures()
         assert result is not None, "a turn ends with its result"
+        if result["status"] == "success" and self.live.mode == "plan" and not self._is_cancelled:
+            slash = await self._command("/plan go") if await self._questions.choose(*_PLAN) == "go" else None
+            if slash is not None and slash.prompt is not None:
+                return await self._run_turn(slash.prompt, {})
         return self._response(result)
 
     def _response(self, result: ResultLine) -> schema.PromptResponse:

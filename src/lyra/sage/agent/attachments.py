@@ -23,7 +23,7 @@ from urllib.parse import unquote
 from lyra.core.secrets.visible import visible
 from lyra.core.tool import Tool, caller, rights
 from lyra.errors import ConfigError, LyraError
-from lyra.tools.permissions.subjects import subject_of
+from lyra.tools.permissions.subjects import names_packages, subject_of
 
 if TYPE_CHECKING:
     from lyra.sage.agent.live import LiveSession
@@ -48,16 +48,19 @@ _LINES_USUAL: Final = 2_000
 
 
 class Attached(NamedTuple):
-    """`beside` is the text that goes with a prompt, `images` its pictures, `notes` what the user is told of both."""
+    """The texts and `images` that go with a prompt, and what the user is told of them (`notes`). `own` is text of the
+    user's own project, `beside` text from outside: pages, packages, files of a project that is not trusted."""
 
     beside: str = ""
+    own: str = ""
     images: tuple[Any, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
     def send_with(self) -> dict[str, Any]:
         """Return the arguments of `LiveSession.send` beside the prompt."""
-        return {**({"beside": self.beside} if self.beside else {}), **({"images": self.images} if self.images else {})}
+        given = {"beside": self.beside, "own": self.own, "images": self.images}
+        return {name: value for name, value in given.items() if value}
 
 
 class _Name(NamedTuple):
@@ -69,12 +72,12 @@ class _Name(NamedTuple):
 
 async def attach(session: LiveSession, text: str) -> Attached:
     """Read what a text names; paths are relative to the folder of the session."""
-    pieces: list[str] = []
+    pieces: dict[bool, list[str]] = {True: [], False: []}  # by whether they are of the user's own project
     notes: list[str] = []
     size = 0
     for name in find_names(text, session.folder)[:_ATTACHED_MAX]:
         try:
-            piece, note = await _read(session, name)
+            piece, note, is_own = await _read(session, name)
         except LyraError as error:
             notes.append(f"{visible(name.text)} is not attached: {error.message}")
             continue
@@ -82,10 +85,10 @@ async def attach(session: LiveSession, text: str) -> Attached:
             notes.append(f"{visible(name.text)} is not attached: with the others it would be too long")
             continue
         size += len(piece)
-        pieces.append(piece)
+        pieces[is_own].append(piece)
         notes.append(f"attached {note}")
     images, of_images = find_images(text, session.folder)
-    return Attached("\n\n".join(pieces), images, (*notes, *of_images))
+    return Attached("\n\n".join(pieces[False]), "\n\n".join(pieces[True]), images, (*notes, *of_images))
 
 
 # ---------------------------------------------------------------- names
@@ -139,13 +142,15 @@ def _is_there(path: str, folder: str) -> bool:
 # ---------------------------------------------------------------- reading
 
 
-async def _read(session: LiveSession, name: _Name) -> tuple[str, str]:
-    """Return the text of a file, folder or page, and what it is in a few words."""
+async def _read(session: LiveSession, name: _Name) -> tuple[str, str, bool]:
+    """Return the text of a file, folder or page, what it is in a few words, and whether it is of the user's own
+    project."""
     if _PAGE.match(name.text):
         return await _read_page(session, name.text)
-    path, size_bytes = await asyncio.to_thread(_find, session, name.text)
+    path, size_bytes, is_own = await asyncio.to_thread(_find, session, name.text)
     if size_bytes is None:
-        return await asyncio.to_thread(_list_folder, session, path, name.text)
+        listing, words = await asyncio.to_thread(_list_folder, session, path, name.text)
+        return listing, words, is_own and not names_packages(listing)
     first, last = name.lines or (1, _LINES_USUAL)
     if first < 1 or last < first:
         raise ConfigError(f"lines {first} to {last} are no range")
@@ -158,11 +163,11 @@ async def _read(session: LiveSession, name: _Name) -> tuple[str, str]:
     lines = f"{count} line{'' if count == 1 else 's'}"
     size = show_size(len(output) if name.lines else size_bytes)
     cut = "" if name.lines or "… " not in output.rpartition("\n")[2] else " of more"
-    return _frame("file", which, output), f"{visible(which)}, {lines}{cut}, {size}"
+    return _frame("file", which, output), f"{visible(which)}, {lines}{cut}, {size}", is_own
 
 
-def _find(session: LiveSession, typed: str) -> tuple[str, int | None]:
-    """Return the path of a file that may be read, and its size; None as the size of a folder."""
+def _find(session: LiveSession, typed: str) -> tuple[str, int | None, bool]:
+    """Return the path of a file that may be read, its size (None of a folder), and whether it is the user's own."""
     path = os.path.join(session.folder, os.path.expanduser(typed))
     permissions = session.headless.setup.permissions
     folders = permissions.extra_folders
@@ -171,7 +176,8 @@ def _find(session: LiveSession, typed: str) -> tuple[str, int | None]:
     permissions.decide(subject).require()
     if permissions.is_hidden(path) or permissions.is_hidden(real):
         raise ConfigError("its name is one that keys and passwords have")
-    return path, None if os.path.isdir(path) else os.path.getsize(path)
+    is_own = permissions.own_text and subject.inside and not names_packages(real)
+    return path, None if os.path.isdir(path) else os.path.getsize(path), is_own
 
 
 def _list_folder(session: LiveSession, path: str, typed: str) -> tuple[str, str]:
@@ -185,12 +191,12 @@ def _list_folder(session: LiveSession, path: str, typed: str) -> tuple[str, str]
     return _frame("folder", typed, "\n".join(rows) or "(empty)"), f"{visible(typed)}, {count}"
 
 
-async def _read_page(session: LiveSession, url: str) -> tuple[str, str]:
+async def _read_page(session: LiveSession, url: str) -> tuple[str, str, bool]:
     decision = session.headless.setup.permissions.decide(subject_of("WebFetch", {"url": url}), tainted=False)
     if not decision.allowed:
         raise ConfigError("no rule allows it without a question; the model can ask for it")
     output = str(await _call(session, _tool(session, "WebFetch"), url=url))
-    return _frame("page", url, output), f"{visible(url)}, {show_size(len(output))}"
+    return _frame("page", url, output), f"{visible(url)}, {show_size(len(output))}", False
 
 
 def _tool(session: LiveSession, name: str) -> Tool:

@@ -70,38 +70,41 @@ class LiveSession(SessionCore):
         content: Content,
         *,
         beside: str = "",
+        own: str = "",
         images: Sequence[Image] = (),
         only: Sequence[str] | None = None,
         model: str = "",
     ) -> AsyncGenerator[AnyLine, None]:
         """Put a message to the agent: what happens, one mapping a line. The last line is the `result`.
 
-        `beside` is text from outside to work on, and `images` go with it. For this message alone `only` are the rules
-        of all calls that are allowed, and `model` is asked instead of the session's."""
+        `beside` is text from outside to work on, `own` text of the user's own project; `images` go with it. For this
+        message alone `only` are the rules of all calls that are allowed, and `model` is asked instead of the
+        session's."""
         if images:
             content = [*(content if isinstance(content, (list, tuple)) else [content]), *images]
         usual = self.model
         if model and model != usual:
             await self.set_model(model)
         try:
-            async with contextlib.aclosing(self._turns.run(content, beside=beside, only=only)) as lines:
+            async with contextlib.aclosing(self._turns.run(content, beside=beside, own=own, only=only)) as lines:
                 async for line in lines:
                     yield line
         finally:
             if model and model != usual:
                 await self.set_model(usual)
 
-    def steer(self, text: str, *, beside: str = "") -> str:
+    def steer(self, text: str, *, beside: str = "", own: str = "") -> str:
         """Have the model read a message in the middle of the turn, before it is asked next; gives its key.
 
         `steering.listeners` are told once it has got it. One that comes too late for that is not sent: the caller puts
-        it as the next message. `beside` is text from outside that belongs to it. Conflict where no turn runs."""
+        it as the next message. `beside` and `own` are texts that belong to it, as for `send`. Conflict where no turn
+        runs."""
         if not self.is_busy:
             raise Conflict("no turn is under way", hint="send the message")
         text = self.without_keys(text)
-        if beside.strip():
-            self.kernel.taint.mark(self.process.pid, "text beside the task")
-            text = f"{text}\n\n{self.without_keys(beside)}"
+        if beside or own:
+            self.kernel.taint.mark(self.process.pid, "text beside the task", own=not beside)
+            text = self.without_keys("\n\n".join(filter(None, (text, own, beside))))
         return self.steering.add(text)
 
     async def interrupt(self) -> bool:

@@ -49,7 +49,9 @@ class TurnRunner:
         if self.partial is not None:
             raise Conflict("the session is in the middle of a turn", hint=hint)
 
-    async def run(self, content: Content, *, beside: str, only: Sequence[str] | None) -> AsyncGenerator[AnyLine, None]:
+    async def run(
+        self, content: Content, *, beside: str, own: str, only: Sequence[str] | None
+    ) -> AsyncGenerator[AnyLine, None]:
         """Yield the lines of one turn, as for `LiveSession.send`."""
         self.require_idle("wait for its result, or interrupt it")
         session = self._session
@@ -59,7 +61,7 @@ class TurnRunner:
         last: ResultLine | None = None
         try:
             async with contextlib.aclosing(
-                session.headless.lines(content, beside=beside, budget=budget, only=only)
+                session.headless.lines(content, beside=beside, own=own, budget=budget, only=only)
             ) as lines:
                 async for line in lines:
                     partial.see(line)

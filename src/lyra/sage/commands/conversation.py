@@ -158,13 +158,14 @@ async def resume(session: LiveSession, arguments: SlashArguments) -> SlashResult
         records = session.index.list(session.folder, _LISTED, wanted)
         if not records:
             raise
-        return _sessions(session, records)
+        return _sessions(session, records, found_by=wanted)
     if record.id == session.id:
         return SlashResult.from_blocks("this is that session")
     return SlashResult.from_blocks(f"session {record.id}: {record.label}", open_session=record.id)
 
 
-def _sessions(session: LiveSession, records: list[SessionRecord]) -> SlashResult:
+def _sessions(session: LiveSession, records: list[SessionRecord], *, found_by: str = "") -> SlashResult:
+    """Return these sessions to choose from; all of the folder where none were looked for."""
     others = [record for record in records if record.id != session.id]
     if not others:
         return SlashResult.from_blocks("there is no other session of this folder")
@@ -175,7 +176,7 @@ def _sessions(session: LiveSession, records: list[SessionRecord]) -> SlashResult
     def search(words: str) -> list[SlashChoice]:
         return [_offer(record) for record in session.index.list(session.folder, _OFFERED, words)]
 
-    known = session.index.list(session.folder, _OFFERED)
+    known = others if found_by else session.index.list(session.folder, _OFFERED)
     offered = [_offer(record) for record in known if record.id != session.id]
     return SlashResult.from_blocks(
         table(("session", "age", "turns", "cost", "about"), rows),

@@ -91,6 +91,7 @@ class Conversation:
         self._shell: ShellView | None = None
         self._turn: asyncio.Task[None] | None = None
         self._is_stopping = False
+        self._next_mode = ""  # to which the mode is being changed
         self._has_looked = False  # at all files of the folder, which undo needs
         self._wake = asyncio.Event()
         session.steering.listeners.append(self._on_steered)
@@ -126,21 +127,23 @@ class Conversation:
 
     async def _answer_beside(self, submission: Submission) -> None:
         """Answer a command that only reads, while something else is under way."""
-        self._echo(submission)
         try:
             result = await run_slash_command(self.session, submission.text.strip())
         except LyraError as error:
+            self._echo(submission)
             self._show_error(error)
         else:
-            self._show_result(result)
+            self._show_result(result, submission)
 
-    def _show_result(self, result: ShownResult) -> None:
-        """Offer the choices of a command, or print its blocks."""
+    def _show_result(self, result: ShownResult, submission: Submission | None = None) -> None:
+        """Offer the choices of a command, or print its blocks, below the command where that does not stand there."""
         if result.choices is not None and self.can_pick and result.choices.rows:
             self.picker = Picker(result.choices)
             self.paper.mark_changed()
-        else:
-            self.sheet.print("command", result.lines(self.sheet.width, self.paper.facts))
+            return
+        if submission is not None:
+            self._echo(submission)
+        self.sheet.print("command", result.lines(self.sheet.width, self.paper.facts))
 
     def pick(self) -> None:
         """Take the row of the picker that is marked: its command is done."""
@@ -161,7 +164,7 @@ class Conversation:
         if submission.images or attached.images:
             return
         if submission in self.waiting and self.view is not None and self.session.is_busy:
-            submission.key = self.session.steer(submission.text, beside=attached.beside)
+            submission.key = self.session.steer(submission.text, beside=attached.beside, own=attached.own)
 
     def _on_steered(self, key: str, _text: str) -> None:
         """Take a waiting message as sent: the model has got it, after the calls whose ends are still to be shown."""
@@ -231,8 +234,8 @@ class Conversation:
 
     def cycle_mode(self, modes: tuple[str, ...]) -> None:
         """Switch to the next permission mode."""
-        current = self.session.mode
-        mode = modes[(modes.index(current) + 1) % len(modes)] if current in modes else modes[0]
+        current = self._next_mode or self.session.mode  # the key may be pressed again before the first change is made
+        self._next_mode = mode = modes[(modes.index(current) + 1) % len(modes)] if current in modes else modes[0]
         self._tasks.start(self._set_mode(mode), name="mode")
 
     def toggle_effort(self) -> None:
@@ -249,6 +252,8 @@ class Conversation:
             await self.session.set_mode(mode)
         except LyraError as error:
             self._show_error(error)
+        if self._next_mode == mode:
+            self._next_mode = ""
         self.refresh()
 
     def notice(self, task: TaskRecord) -> None:
@@ -306,6 +311,8 @@ class Conversation:
             if text.startswith("!") and text[1:].strip():
                 self._echo(submission)
                 await self._run_shell(text[1:].strip())
+            elif is_command(text) and only_reads(text):
+                await self._answer_beside(submission)
             elif is_command(text):
                 self._echo(submission)
                 await self._run_command(text)
@@ -353,7 +360,8 @@ class Conversation:
         for text in attached.notes:
             self.note(text)
         beside, self._beside = "\n\n".join([*self._beside, *filter(None, [attached.beside])]), []
-        await self._run_turn(submission.text, beside=beside, images=(*submission.images, *attached.images))
+        images = (*submission.images, *attached.images)
+        await self._run_turn(submission.text, beside=beside, own=attached.own, images=images)
 
     # ------------------------------------------------------------ one turn
     async def _run_turn(self, content: Any, **send_with: Any) -> None:

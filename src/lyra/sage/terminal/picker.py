@@ -72,7 +72,10 @@ class Picker:
             lines.append(_row(choice, width, marks, is_marked=number == self._index))
         if not self._matching:
             lines.append([("faint", f"{' ' * (MARGIN + 2)}nothing matches")])
-        keys = f" {marks.dot} ".join(("enter takes it", "letters search", "esc closes"))
+        words = (
+            ("enter takes it", "letters search", "esc closes") if width >= _NARROW else ("enter takes it", "esc closes")
+        )
+        keys = f" {marks.dot} ".join(words)
         return [*lines, [("faint", f"{' ' * MARGIN}{keys}")]]
 
 

@@ -27,6 +27,7 @@ _WHAT: Final = {
     "Bash": "this command",
     "Git": "this git command",
     "WebFetch": "this page to be fetched",
+    "WebSearch": "this search of the web",
     "Read": "this file to be read",
     "Task": "this sub-agent",
 }

@@ -40,6 +40,7 @@ _MAIN: Final = {
     "BashOutput": "bash_id",
     "KillShell": "bash_id",
     "WebFetch": "url",
+    "WebSearch": "query",
     "Task": "prompt",
     "AskUser": "question",
     "Skill": "name",
@@ -213,6 +214,7 @@ _FIGURES: Final[dict[str, Callable[[Mapping[str, Any], str], str]]] = {
     "BashOutput": _ran,
     "Write": _describe_write,
     "WebFetch": _lines_read,
+    "WebSearch": _lines_read,
     "TodoWrite": _todos_done,
 }
 

@@ -299,6 +299,8 @@ class TurnView:
             verb_style=verb_style,
             mark=self._facts.marks.ellipsis,
         )
+        if is_shown:  # the first line has nothing but the figures, which stand below it on a narrow terminal
+            lines = lines[-1:] if parts else []
         self._print("tool", [*lines, *(below or [])])
 
     def _print_ended(self, call: RunningCall, output: str) -> None:

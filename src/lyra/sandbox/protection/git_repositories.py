@@ -139,7 +139,7 @@ def find_named_paths(repositories: Iterable[str], roots: Sequence[str] = ()) -> 
     for file, setting in user.settings:
         paths.update(dict.fromkeys(_resolve_setting(file, setting, (), roots)))
     for dot_git in repositories:
-        folders = list(_folders(dot_git))
+        folders = list(find_folders(dot_git))
         files.update(dict.fromkeys((dot_git, *(f"{folder}/{name}" for folder in folders for name in _MARKS))))
         if not folders or not os.path.lexists(f"{folders[0]}/HEAD"):
             continue  # no repository, but a placeholder
@@ -157,13 +157,21 @@ def find_program_setting(folders: Iterable[str]) -> str | None:
     where there is none. What the user's own settings name is not looked at."""
     for folder in folders:
         for dot_git in enclosing_repositories(os.path.realpath(folder)):
-            own = read_settings(
-                f"{place}/{name}" for place in _folders(dot_git) for name in ("config", "config.worktree")
-            )
-            for _, setting in own.settings:
-                if names_program(setting):
+            folders = [*find_folders(dot_git)]
+            files = list_settings_files([*folders, *(path for folder in folders for path in _list_modules(folder))])
+            for _, setting in read_settings([*files, f"{os.path.dirname(dot_git)}/.gitmodules"]).settings:
+                if names_program(setting) or setting.key == "submodule.ignore":  # git would look into the submodule
                     return setting.full_name
     return None
+
+
+def _list_modules(folder: str) -> Iterator[str]:
+    """Yield git's own folders of the submodules of a repository."""
+    try:
+        with os.scandir(f"{folder}/modules") as entries:
+            yield from [entry.path for entry in entries]
+    except OSError:
+        return
 
 
 def list_settings_files(folders: Iterable[str]) -> list[str]:
@@ -189,7 +197,7 @@ def list_user_files() -> list[str]:
     return list(dict.fromkeys((*files, *(file for file in named if os.path.isabs(file)))))
 
 
-def _folders(dot_git: str) -> Iterator[str]:
+def find_folders(dot_git: str) -> Iterator[str]:
     """Yield the folders whose settings count: that of the repository, and the one that its working trees share."""
     folder = dot_git
     if not os.path.isdir(dot_git):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -39,6 +40,8 @@ OUTPUT_CHARS_MAX: Final = 30_000  # shown; the rest of a longer output is in a f
 _GLOBS: Final = frozenset("*?")
 _JOB_S_MAX: Final = 24 * 3600.0  # of a job in the background
 _NETWORK: Final = frozenset({"net.http", "net.*"})
+_GIT_SHUT: Final = re.compile(r"\.git/[^\n]*: Read-only file system")
+_USE_GIT: Final = " · the sandbox never opens .git: use the tool Git for that"
 _UNHELD: Final = "no sandbox works here, so the command had all your rights"
 _EXEC: Final = frozenset({"process.exec", "process.*", "*"})
 
@@ -124,6 +127,7 @@ _GIT_SETTINGS: Final = {
     "safe.bareRepository": "explicit",
     "core.fsmonitor": "false",
     "protocol.file.allow": "never",
+    "diff.ignoreSubmodules": "dirty",  # git would run in each of them, by their settings
 }
 _GIT: Final = {
     "GIT_CONFIG_COUNT": str(len(_GIT_SETTINGS)),
@@ -490,7 +494,9 @@ def render_result(result: Result) -> str:
     text = output.head.decode("utf-8", "replace")
     if output.left_out_bytes:
         text += f"\n{_describe_cut(output.left_out_bytes, output)}\n"
-    text = _with_note(text + output.tail.decode("utf-8", "replace"), _how(result))
+    text += output.tail.decode("utf-8", "replace")
+    hint = _USE_GIT if not result.ok and _GIT_SHUT.search(text) else ""
+    text = _with_note(text, f"{_how(result)}{hint}")
     if result.ok:
         return text
     reason = "timeout" if "wall" in result.limits_hit else "exec_failed"

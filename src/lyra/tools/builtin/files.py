@@ -162,7 +162,10 @@ class _Files:
             raise ToolError(f"offset is 0 or more and limit between 1 and {_LINES_MAX}", reason="invalid_arguments")
         loaded = self._load(file_path)
         self._log.note(loaded.opened.path, loaded.opened.data)
-        return _number_lines(loaded.file.text, offset, limit, file_path)
+        text = loaded.file.text
+        if file_path.endswith(".ipynb"):
+            text = show_notebook(text, file_path)
+        return _number_lines(text, offset, limit, file_path)
 
     def write(self, file_path: str, content: str) -> str:
         """Write a whole text file, new or in place of one that has been read.
@@ -242,6 +245,9 @@ def _apply(text: str, change: Change, path: str, which: str) -> tuple[str, str]:
     if old == new:
         raise ToolError(f"{which}old_string and new_string are the same", reason="invalid_arguments")
     places = _places(text, old)
+    if not places and "\r\n" in text and "\n" in old:  # a file with both kinds of line ends is shown with one
+        old, new = (part.replace("\r\n", "\n").replace("\n", "\r\n") for part in (old, new))
+        places = _places(text, old)
     if not places:
         raise ToolError(f"{which}old_string is not in {path}", hint=_near(text, old), reason="no_match")
     if len(places) > 1 and not change.replace_all:
@@ -372,6 +378,42 @@ def _parse_notebook(text: str, path: str) -> dict[str, Any]:
         raise ToolError(f"{path} is not a notebook", hint="it is JSON with a list of cells", reason="invalid_file")
     assert isinstance(notebook, dict)
     return notebook
+
+
+_OUTPUT_CHARS_MAX: Final = 2_000  # of one output of a cell
+
+
+def show_notebook(text: str, path: str) -> str:
+    """Return the cells of a notebook with their numbers and outputs, as a person reads them; a text that is none as it
+    is. Pictures are named."""
+    try:
+        cells = _parse_notebook(text, path)["cells"]
+    except ToolError:
+        return text
+    parts = []
+    for number, cell in enumerate(cells):
+        name = f", id {cell['id']}" if "id" in cell else ""
+        parts.append(f"# cell {number} ({cell.get('cell_type', 'raw')}{name})\n{_join_source(cell.get('source'))}")
+        parts += [f"# output of cell {number}\n{shown}" for out in cell.get("outputs", ()) if (shown := _output(out))]
+    return "\n\n".join(parts)
+
+
+def _join_source(source: Any) -> str:
+    return "".join(map(str, source)) if isinstance(source, list) else str(source or "")
+
+
+def _output(output: Any) -> str:
+    """Return what an output of a cell says: its text, the error, or the kinds of what is no text."""
+    if not isinstance(output, dict):
+        return ""
+    given = output.get("data")
+    data = given if isinstance(given, dict) else {}
+    text = _join_source(output.get("text") or data.get("text/plain"))
+    if output.get("output_type") == "error":
+        text = f"{output.get('ename', '')}: {output.get('evalue', '')}"
+    others = [kind for kind in data if not kind.startswith("text/")]
+    text = "\n".join(filter(None, (text.rstrip("\n"), f"[{', '.join(others)}]" if others else "")))
+    return text if len(text) <= _OUTPUT_CHARS_MAX else f"{text[:_OUTPUT_CHARS_MAX]}… ({len(text)} characters)"
 
 
 def _indent(text: str) -> int | None:

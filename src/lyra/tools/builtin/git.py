@@ -16,7 +16,7 @@ import re
 import shutil
 import stat
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -28,9 +28,11 @@ from lyra.sandbox.protection.git_repositories import list_settings_files, read_s
 from lyra.sandbox.protection.obeyed import find_obeyed_part
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.function import tool
-from lyra.tools.git.calls import GitCall, read_call
 from lyra.tools.git.repository import GitHead, GitRepository, read_head
 from lyra.tools.permissions.subjects import to_git_line
+
+if TYPE_CHECKING:
+    from lyra.tools.git.calls import GitCall
 
 GIT_S_MAX: Final = 120.0
 _NETWORK_S_MAX: Final = 300.0
@@ -71,6 +73,8 @@ class _Git:
 
     def hold(self, _grant: Grant, command: str) -> Holding:
         """Return what is known of a call before it is decided on: no sandbox holds it, and where it reaches to."""
+        from lyra.tools.git.calls import read_call  # imported when there is a line to read
+
         try:
             call = read_call(command)
         except ToolError:
@@ -98,6 +102,8 @@ class _Git:
             hooks: run the hooks of the repository, outside the sandbox; the user is asked
             obeyed: let it change files that other programs obey, such as .vscode; the user is asked
         """
+        from lyra.tools.git.calls import read_call
+
         call = read_call(command)
         head = read_head(self._workspace.root)
         if head is None:
@@ -117,6 +123,7 @@ class _Git:
             hooks=hooks,
             timeout_s=_NETWORK_S_MAX if call.network else GIT_S_MAX,
             start=self._workspace.root,
+            inner=await repository.list_submodules(),
         )
         put_back: list[str] = []
         if call.checks_out and not obeyed:

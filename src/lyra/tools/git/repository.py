@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from lyra.errors import ToolError
 from lyra.sandbox.protection.git_repositories import (
     GitSettings,
+    find_folders,
     list_settings_files,
     list_user_files,
     names_program,
@@ -62,6 +63,7 @@ _ACT_SETTINGS: Final = {
     "core.editor": "true",
     "sequence.editor": "true",
     "rebase.updateRefs": "false",
+    "diff.ignoreSubmodules": "dirty",  # git would run in each of them
 }
 _ACT_ENVIRONMENT: Final = {
     "GIT_TERMINAL_PROMPT": "0",
@@ -111,9 +113,17 @@ class GitRepository:
         return os.path.join(self.head.git_folder, "index")
 
     async def act(
-        self, words: Sequence[str], *, network: bool = False, hooks: bool = False, timeout_s: float, start: str = ""
+        self,
+        words: Sequence[str],
+        *,
+        timeout_s: float,
+        network: bool = False,
+        hooks: bool = False,
+        start: str = "",
+        inner: Sequence[str] = (),
     ) -> Result:
-        """Run git, or `gh`, in the repository; `start` is the folder in it where that happens."""
+        """Run git, or `gh`, in the repository; `start` is the folder in it where that happens. `inner` are the `.git`
+        of its submodules, in which git may run, too."""
         from lyra.sandbox.job import Job, LaunchPlan
         from lyra.sandbox.profile import Limits
 
@@ -122,7 +132,9 @@ class GitRepository:
             raise ToolError(f"there is no {words[0]} in {PATH}", hint=f"install {words[0]}", reason="not_found")
         options = ["--no-pager"] if words[0] == "git" else []
         argv = [program, *options, *words[1:]]
-        plan = LaunchPlan(argv, self._environment(network=network, hooks=hooks), start or self.head.root, "none")
+        plan = LaunchPlan(
+            argv, self._environment(network=network, hooks=hooks, inner=inner), start or self.head.root, "none"
+        )
         limits = Limits(wall_s=timeout_s, output_bytes=_OUTPUT_BYTES_MAX, output_kept_bytes=_OUTPUT_BYTES_MAX)
         async with hold_turn(self.head.common_folder):
             with _hold_settings((self.head.common_folder, self.head.git_folder)):
@@ -138,14 +150,14 @@ class GitRepository:
         result = await self.act(["git", *words], timeout_s=60.0)
         return result.output.head.decode("utf-8", "surrogateescape") if result.ok else ""
 
-    def _environment(self, *, network: bool, hooks: bool) -> dict[str, str]:
+    def _environment(self, *, network: bool, hooks: bool, inner: Sequence[str]) -> dict[str, str]:
         """Return the variables of a run, with settings that come after all those of files."""
         names = (*_USERS, *_PROXIES) if network else ()
         home = os.path.expanduser("~")
         env = {name: os.environ[name] for name in ("GIT_CONFIG_GLOBAL", *names) if name in os.environ}
         env |= {**_ACT_ENVIRONMENT, **(_NETWORK if network else _NO_NETWORK), "PATH": PATH, "HOME": home}
         env |= {"GIT_DIR": self.head.git_folder, "GIT_WORK_TREE": self.head.root}
-        silent = silence_programs(self.head, network=network)
+        silent = silence_programs(self.head, network=network, inner=inner)
         settings = [*silent, *_ACT_SETTINGS.items()]
         if network:
             settings = [*silent, *(pair for pair in _ACT_SETTINGS.items() if pair[0] not in _USERS_WAY_KEYS)]
@@ -168,6 +180,12 @@ class GitRepository:
         """Return the paths of the index, relative to the root."""
         listed = await self.ask("ls-files", "-z")
         return [path for path in listed.split("\0") if path]
+
+    async def list_submodules(self) -> list[str]:
+        """Return the `.git` of each submodule, existing or not."""
+        listed = await self.ask("ls-files", "--stage", "-z")
+        paths = [entry.partition("\t")[2] for entry in listed.split("\0") if entry.startswith("160000 ")]
+        return [os.path.join(self.head.root, path, ".git") for path in paths]
 
     async def restore_refs(self, before: GitRefs, after: GitRefs, index: bytes | None) -> str:
         """Put branches, tags, stash, what is checked out and the index back to `before`; a sentence where that is not
@@ -192,10 +210,11 @@ class GitRepository:
         return ""
 
 
-def silence_programs(head: GitHead, *, network: bool) -> list[tuple[str, str]]:
+def silence_programs(head: GitHead, *, network: bool, inner: Sequence[str] = ()) -> list[tuple[str, str]]:
     """Return settings that replace each one that names a program, of the repository and of the user. With a network
     those of the user that lead there count again."""
-    own = read_settings(list_settings_files((head.git_folder, head.common_folder)))
+    submodules = [folder for dot_git in inner for folder in find_folders(dot_git)]
+    own = read_settings(list_settings_files((head.git_folder, head.common_folder, *submodules)))
     users = read_settings(list_user_files())
     silent = [(key, "ssh" if key == "core.sshcommand" else "") for key in _program_keys(own)]
     hooks = {setting.subsection for _, setting in own.settings if setting.section == "hook"}

@@ -33,7 +33,6 @@ from lyra.errors import ApprovalRefused, ConfigError
 from lyra.sandbox.protection.obeyed import find_asked_part, find_obeyed_part
 from lyra.sandbox.protection.protected_names import HIDDEN
 from lyra.tools.permissions.answers import config_folder
-from lyra.tools.permissions.offers import offer_rules, render_exact, render_refusal
 from lyra.tools.permissions.rules import Effect, Rule
 from lyra.tools.permissions.subjects import Subject, check_workspace
 
@@ -400,6 +399,8 @@ class Permissions:
 
     def rule_for(self, subject: Subject, answer: str = "always") -> str | None:
         """Return the rule that an answer of `always` or `never` becomes; None where it can be none."""
+        from lyra.tools.permissions.offers import render_exact, render_refusal  # imported at the first question
+
         if subject.held is False and answer == "always":
             return None
         try:
@@ -412,6 +413,8 @@ class Permissions:
     def rules_for(self, subject: Subject) -> list[str]:
         """Return the rules that an answer of `always` may become, the exact one first. None covers a file that other
         programs obey, or a command that no sandbox holds."""
+        from lyra.tools.permissions.offers import offer_rules
+
         if subject.held is False:
             return []
         wider = not self._asks_first(subject)

@@ -71,6 +71,14 @@ class CommandKind:
     def rights(self) -> tuple[Capability, ...]:
         return tuple(cap for cap in self._own.layers[0] if cap.name == "net.http")
 
+    @property
+    def commands(self) -> tuple[Capability, ...]:
+        """The command lines of all calls: the fixed words before the first value, then anything."""
+        fixed = list(takewhile(lambda word: not word.names, self._words))
+        line = shlex.join(word.text for word in fixed)
+        scopes = [line] if len(fixed) == len(self._words) else [line, f"{line} *"]
+        return tuple(Capability("process.exec", scope) for scope in scopes if fixed)
+
     def needs_of(self, values: Mapping[str, Any]) -> list[Capability]:
         return [Capability("process.exec", shlex.join(self.argv(values)))]
 

@@ -305,6 +305,11 @@ class _ToolRun:
         """Return what an agent that uses this tool has to be granted."""
         return self._kind.rights
 
+    @property
+    def commands(self) -> tuple[Capability, ...]:
+        """The commands that it runs, so that a Grant can name exactly these."""
+        return tuple(getattr(self._kind, "commands", ()))
+
     async def __call__(self, **arguments: Any) -> str:
         return await self._kind.run(self._params.read(arguments))
 

@@ -106,9 +106,12 @@ def judge_calls(program: ir.NodeProgram, state: CheckState) -> None:
         if not isinstance(step, ir.EffectStep) or step.kind != "node.call":
             continue
         called, callee = _find_callee(step, state)
-        if callee is None:
-            continue
         path = paths.get(step.name, ("flow",))
+        if callee is None:
+            if called and state.callees is not None:
+                message = f"no node `{called}` is found, and without it the step ends with `{NOT_CONFIGURED}`"
+                state.warn("unknown_node", message, path, hint="put its file beside this one or into `nodes/`")
+            continue
         given = dict(step.request.entries).get("parameters") if isinstance(step.request, ir.MapOf) else None
         if isinstance(given, ir.MapOf):
             _judge_call_inputs(called, callee, dict(given.entries), path, state)

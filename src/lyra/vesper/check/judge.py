@@ -100,7 +100,7 @@ _ERROR_RECORD: Final = RecordType(
         RecordField("logged", BOOLEAN),
     ),
 )
-_NOT_DIGESTED: Final = frozenset({"place", "description", "digest", "intent", "idempotent", "audit"})
+_NOT_DIGESTED: Final = frozenset({"place", "description", "digest", "intent", "idempotent", "audit", "public"})
 
 
 def lower_node(node: Node, observer: Observer | None = None) -> tuple[ir.NodeProgram, CheckState]:
@@ -196,7 +196,11 @@ class _Lowering:
 
     def _output(self, field: FieldDeclaration) -> ir.NodeOutput:
         kind = self.types.resolve_field(field)
-        return ir.NodeOutput(name=field.name, type=kind, required=field.required, sensitive=self._is_sensitive(field))
+        is_sensitive = self._is_sensitive(field)
+        is_public = field.sensitive is False and not is_sensitive
+        return ir.NodeOutput(
+            name=field.name, type=kind, required=field.required, sensitive=is_sensitive, public=is_public
+        )
 
     def _is_sensitive(self, field: FieldDeclaration) -> bool:
         listed = self.node.security.sensitive_data

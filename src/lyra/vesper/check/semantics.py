@@ -15,6 +15,7 @@ from typing import Final
 
 from lyra.core.checking.document import Path
 from lyra.vesper.check.answers import CODE_FIELDS
+from lyra.vesper.check.derived import find_hidden_names
 from lyra.vesper.check.effects import DANGEROUS, covering, matches, overlap, parse_denial
 from lyra.vesper.check.errors import judge_calls, judge_unmapped_errors, judge_unmet_rules, list_error_codes
 from lyra.vesper.check.infer import Typing
@@ -88,6 +89,7 @@ def judge_alerts(_: NodeProgram, state: CheckState) -> None:
 def judge_metrics(program: NodeProgram, state: CheckState) -> None:
     entries: tuple[NodeInput | NodeOutput, ...] = (*program.inputs, *program.success)
     fields = {entry.name: entry for entry in entries}
+    hidden = find_hidden_names(program)
     names: set[str] = set()
     for index, metric in enumerate(state.node.observability.metrics):
         path: Path = (_SECTION, "metrics", index)
@@ -101,7 +103,7 @@ def judge_metrics(program: NodeProgram, state: CheckState) -> None:
         if list(metric.buckets) != sorted(set(metric.buckets)):
             state.error("bad_value", "buckets are numbers in rising order", (*path, "buckets"), value=True)
         for place, label in enumerate(metric.labels):
-            _judge_label(label, fields, (*path, "labels", place), state)
+            _judge_label(label, fields, hidden, (*path, "labels", place), state)
 
 
 def _is_number(metric: DeclaredMetric, fields: Fields) -> bool:
@@ -109,7 +111,7 @@ def _is_number(metric: DeclaredMetric, fields: Fields) -> bool:
     return entry is not None and is_numeric(without_null(entry.type))
 
 
-def _judge_label(label: str, fields: Fields, path: Path, state: CheckState) -> None:
+def _judge_label(label: str, fields: Fields, hidden: frozenset[str], path: Path, state: CheckState) -> None:
     if label in OWN_LABELS:
         return
     entry = fields.get(label)
@@ -118,8 +120,10 @@ def _judge_label(label: str, fields: Fields, path: Path, state: CheckState) -> N
         state.error(
             "unknown_field", f"a label is status, error_code, an input or an output: `{label}`", path, hint=hint
         )
-    elif entry.sensitive:
-        state.error("sensitive", f"`{label}` is sensitive and would leave the machine with the metric", path)
+    elif label in hidden:
+        words = "is sensitive" if entry.sensitive else "is computed from a sensitive input"
+        hint = "" if entry.sensitive else "an output that may be seen says `sensitive: false`"
+        state.error("sensitive", f"`{label}` {words} and would leave the machine with the metric", path, hint=hint)
 
 
 def judge_tracing(_: NodeProgram, state: CheckState) -> None:

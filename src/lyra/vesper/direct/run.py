@@ -54,7 +54,7 @@ from lyra.vesper.direct.transforms import TRANSFORMS
 from lyra.vesper.effects.compiled_path import CompiledPath
 from lyra.vesper.effects.request import Effects
 from lyra.vesper.ir import ErrorRule, NodeInput, NodeProgram, ReturnStep, Step, ValidateStep
-from lyra.vesper.values.outcome import Execution, NodeError, NodeFailure, Outcome
+from lyra.vesper.values.outcome import NOT_CONFIGURED, Execution, NodeError, NodeFailure, Outcome
 from lyra.vesper.values.types import ANY, Nullable
 
 COMPILERS.update(TRANSFORMS)
@@ -269,7 +269,10 @@ class DirectProgram:
         return failure_of(error)
 
     def _check_answer(self, answer: Answer, frame: Frame, unverifiable: list[str]) -> Answer:
-        """Return the answer, or the failure of a postcondition or invariant about it."""
+        """Return the answer, or the failure of a postcondition or invariant about it. None is about a mistake of the
+        host program."""
+        if isinstance(answer, NodeFailure) and answer.code == NOT_CONFIGURED:
+            return answer
         values: dict[str, Any]
         if isinstance(answer, NodeFailure):
             failure: NodeFailure | None = answer

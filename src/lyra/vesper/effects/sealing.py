@@ -26,8 +26,11 @@ from lyra.errors import EffectFailed, LyraError, StoreError
 from lyra.vesper.effects.performers import NodeWorld, perform
 from lyra.vesper.effects.request import EffectError, EffectRequest
 from lyra.vesper.values.json_values import from_json, to_json
+from lyra.vesper.values.redaction import REDACTED
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     from lyra.core.rights.capability import Grant
     from lyra.vesper.values.redaction import Redaction
 
@@ -77,19 +80,24 @@ _KEPT_IN_PLAIN: Final = frozenset({"event.publish", "agent.call"})  # by the bus
 class PrivateEffects:
     """How the effects of one execution are kept from its journal."""
 
-    def __init__(self, redaction: Redaction, sealer: Sealer) -> None:
+    def __init__(
+        self, redaction: Redaction, sealer: Sealer, derived: Mapping[str, Collection[str]] | None = None
+    ) -> None:
         self.redaction = redaction
         self.sealer = sealer
+        self._derived = derived or {}  # by step: the parts of its request that are computed from sensitive values
 
     async def perform(self, world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:
         """Perform a request; receivers that journal in plain text are given no sensitive value."""
-        payload, key = request.payload, self.key(key)
+        payload, key, derived = request.payload, self.key(key), self._derived.get(request.step, ())
         if request.kind == "node.call":
             parameters = payload.get("parameters") or {}
-            hidden = frozenset(name for name, value in parameters.items() if self.redaction.has(value))
+            hidden = frozenset(
+                name for name, value in parameters.items() if name in derived or self.redaction.has(value)
+            )
             return await world.call_node(str(payload["node_id"]), parameters, key, grant, hidden)
         if request.kind in _KEPT_IN_PLAIN:
-            payload = {name: self.redaction.value(value) for name, value in payload.items()}
+            payload = {name: self.redaction.value(value) for name, value in _hide_parts(payload, derived).items()}
         elif request.kind == "state.transition" and self.redaction.has(payload["entity"]):
             payload = {**payload, "entity": self.sealer.digest(payload["entity"])}
         return await perform(world, msgspec.structs.replace(request, payload=payload), grant, key)
@@ -112,3 +120,10 @@ class PrivateEffects:
             status=status,
             facts=self.sealer.seal([error.message, error.fields]),
         )
+
+
+def _hide_parts(value: Any, names: Collection[str]) -> Any:
+    """Return the value with `[redacted]` for each part of that name in its maps."""
+    if not isinstance(value, dict):
+        return value
+    return {name: REDACTED if name in names else _hide_parts(item, names) for name, item in value.items()}

@@ -50,7 +50,7 @@ class FieldDeclaration(msgspec.Struct, frozen=True):
     constraints: tuple[tuple[Any, Path], ...] = ()  # texts and one-key maps
     values: tuple[str, ...] = ()  # of an enum
     scale: int | None = None
-    sensitive: bool = False
+    sensitive: bool | None = None  # None: the file says nothing
     description: str = ""
 
 

@@ -213,7 +213,7 @@ class Sections:
             constraints=self.constraints(value, path),
             values=read.get("values", ()),
             scale=read.get("scale"),
-            sensitive=read.get("sensitive", False),
+            sensitive=read.get("sensitive"),
             description=read.get("description", ""),
         )
 

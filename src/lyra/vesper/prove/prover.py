@@ -290,6 +290,8 @@ class _Proof:
             reasons[f"bounded: it holds for {bounded}; beyond that it is not decided"] = None
         reasons.update(dict.fromkeys(walk for walk in self._walks.values() if isinstance(walk, str)))
         fewest = min(approximations, key=len, default=[])
+        if not reasons and not fewest:
+            fewest = sorted({why for flow in self.walks(None) for why in flow.approximations})
         if fewest:
             reasons[f"not modelled: {', '.join(fewest[:_SHOWN_MAX])}"] = None
         return result(UNKNOWN, None, "; ".join(reasons) or "no proof and no counterexample was found")

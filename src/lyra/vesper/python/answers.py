@@ -21,6 +21,7 @@ from lyra.vesper.python.folding import fold_answer, is_true
 from lyra.vesper.python.kinds import names_in, output_type, parts
 from lyra.vesper.python.steps import code_field, new_function
 from lyra.vesper.python.syntax import all_of, assign, attribute, call, if_, name, store
+from lyra.vesper.values.outcome import NOT_CONFIGURED
 from lyra.vesper.values.types import ANY, BOOLEAN, ValueType
 
 
@@ -257,6 +258,9 @@ class AnswerWriter:
         declared = dict.fromkeys(
             output.name for output in (*self.program.success, *self.program.error) if output.name in used
         )
+        if not self.program.pure:  # a mistake of the host program is no outcome of the node
+            code = ast.Compare(attribute(name(error), "code"), [ast.Eq()], [ast.Constant(NOT_CONFIGURED)])
+            statements.append(if_(code, [ast.Return(name(error))]))
         facts = self.draft.names.fresh("fields")
         if declared or any(self._find_doubtful_fields(contract) for contract, _ in (*postconditions, *invariants)):
             arguments = name(error), ast.Constant(code_field(self.program))

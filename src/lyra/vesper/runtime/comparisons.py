@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.errors import ConfigError
+from lyra.vesper.check.derived import sensitive_inputs
 from lyra.vesper.evidence.compare import compare_ends
 from lyra.vesper.evidence.differential import is_past_entry
 from lyra.vesper.evidence.keys import TIER, evidence_key, list_called_nodes
@@ -30,7 +31,6 @@ from lyra.vesper.runtime.privacy import (
     redact_fields,
     redact_outcome,
     redaction_of,
-    sensitive_inputs,
 )
 from lyra.vesper.runtime.recording import cut_values
 from lyra.vesper.values.outcome import new_execution

@@ -16,6 +16,7 @@ import msgspec
 from lyra.core.ids import random_key
 from lyra.errors import ConfigError
 from lyra.store.signature import load_signer
+from lyra.vesper.check.derived import find_derived_fields, find_hidden_names, list_hidden_parameters, sensitive_inputs
 from lyra.vesper.direct.coercion import Misfit, reader
 from lyra.vesper.effects.sealing import PrivateEffects, Sealer
 from lyra.vesper.values.json_values import json_shape, to_json
@@ -27,17 +28,12 @@ if TYPE_CHECKING:
     from lyra.vesper.values.outcome import Outcome
 
 
-def sensitive_inputs(program: NodeProgram, hidden: Collection[str] = ()) -> frozenset[str]:
-    """Return the names of sensitive inputs; `hidden` are those that a caller declares."""
-    return frozenset(entry.name for entry in program.inputs if entry.sensitive) | frozenset(hidden)
-
-
 def redaction_of(program: NodeProgram, inputs: Mapping[str, Any], hidden: Collection[str] = ()) -> Redaction:
     """Return the redaction of an execution's sensitive inputs, as they are given and as the node reads them. Inputs
     that the node does not have are hidden with them."""
     names = sensitive_inputs(program, hidden)
     if not names:
-        return Redaction(())
+        return Redaction((), find_hidden_names(program))
     kinds = {entry.name: entry.type for entry in program.inputs}
     values: list[Any] = []
     for name, value in inputs.items():
@@ -45,7 +41,7 @@ def redaction_of(program: NodeProgram, inputs: Mapping[str, Any], hidden: Collec
             values.append(value)
         elif name in names:
             values.extend(_forms(kinds[name], value))
-    return Redaction(values)
+    return Redaction(values, find_hidden_names(program, hidden))
 
 
 def _forms(kind: ValueType, value: Any) -> list[Any]:
@@ -73,9 +69,8 @@ def redact_fields(
     program: NodeProgram, values: Mapping[str, Any], redaction: Redaction, hidden: Collection[str] = ()
 ) -> dict[str, Any]:
     """Return inputs or outputs without their sensitive values, as they may be kept in plain text."""
-    names = sensitive_inputs(program, hidden)
     declared = (*program.success, *program.error)
-    names |= {entry.name for entry in declared if entry.sensitive}
+    names = redaction.names | find_hidden_names(program, hidden)
     public = {entry.name for entry in program.inputs} | {entry.name for entry in declared}
     return {
         (name if name in public else redaction.text(str(name))): REDACTED
@@ -101,12 +96,13 @@ def user_of(inputs: Mapping[str, Any], ambient: Mapping[str, Any]) -> str:
 def redact_differences(
     program: NodeProgram, differences: Iterable[Mapping[str, Any]], redaction: Redaction
 ) -> list[dict[str, Any]]:
-    """Return differences of two paths without sensitive values; of a sensitive output only its place is kept."""
-    secret = {entry.name for entry in (*program.success, *program.error) if entry.sensitive}
+    """Return differences of two paths without sensitive values; of what is hidden as a whole only its place is kept."""
+    secret = redaction.names
+    asking = list_hidden_parameters(program, secret).keys()
     rows = []
     for difference in differences:
         row = {key: redaction.value(item) for key, item in difference.items()}
-        if secret & set(re.findall(r"\w+", str(difference["path"]))):
+        if (secret | asking) & set(re.findall(r"\w+", str(difference["path"]))):
             row |= {"python": REDACTED, "direct": REDACTED}
         rows.append(row)
     return rows
@@ -123,6 +119,7 @@ def redact_outcome(
     if not sensitive_inputs(program, hidden) and not secret:
         return outcome
     redaction = redaction_of(program, inputs, hidden)
+    secret |= find_derived_fields(program, redaction.names, failure)
     fields = {name: REDACTED if name in secret else redaction.value(value) for name, value in failure.fields.items()}
     message = REDACTED if "message" in secret else redaction.text(failure.message)
     shown = msgspec.structs.replace(failure, message=message, fields=fields)
@@ -163,4 +160,5 @@ class Privacy:
         """Return how the effects of an execution are kept; None where the node is not private."""
         if not self.is_private(program, hidden):
             return None
-        return PrivateEffects(redaction_of(program, inputs, hidden), self.sealer)
+        redaction = redaction_of(program, inputs, hidden)
+        return PrivateEffects(redaction, self.sealer, list_hidden_parameters(program, redaction.names))

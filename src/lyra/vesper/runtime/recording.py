@@ -20,9 +20,10 @@ import msgspec
 
 from lyra.core import codec
 from lyra.errors import LyraError
+from lyra.vesper.check.derived import sensitive_inputs
 from lyra.vesper.effects.replay import EffectRecord
 from lyra.vesper.ir import NodeProgram
-from lyra.vesper.runtime.privacy import Privacy, redact_fields, redaction_of, sensitive_inputs, user_of
+from lyra.vesper.runtime.privacy import Privacy, redact_fields, redact_outcome, redaction_of, user_of
 from lyra.vesper.values.json_values import from_json, to_json
 from lyra.vesper.values.limits import (
     AUDIT_ROWS_KEPT,
@@ -166,8 +167,9 @@ def audit_row(
         "code": "" if failure is None else failure.code,
     }
     if level == "detailed":
-        outputs = outcome.outputs if failure is None else failure.fields
         try:
+            failure = redact_outcome(program, inputs, outcome, hidden).error
+            outputs = outcome.outputs if failure is None else failure.fields
             redaction = redaction_of(program, inputs, hidden)
             row["inputs"] = cut_values(redact_fields(program, inputs, redaction, hidden))
             row["outputs"] = cut_values(redact_fields(program, outputs, redaction))

@@ -29,6 +29,7 @@ import msgspec
 from lyra.core.clock import SystemClock
 from lyra.core.codec import canonical
 from lyra.errors import ConfigError, LyraError
+from lyra.vesper.check.derived import find_hidden_names
 from lyra.vesper.values.json_values import from_json, to_json
 from lyra.vesper.values.limits import (
     REDIS_PAUSE_S,
@@ -85,8 +86,9 @@ class ResultCache:
             return None
 
     def keep(self, key: str, program: NodeProgram, outcome: Outcome) -> None:
-        is_secret = any(field.sensitive for field in program.success)
-        if not key or outcome.status != "success" or (is_secret and self._store.is_shared):
+        if not key or outcome.status != "success":
+            return
+        if self._store.is_shared and not find_hidden_names(program).isdisjoint(outcome.outputs):
             return
         data = msgspec.json.encode((to_json(outcome.outputs), outcome.path, outcome.unverifiable))
         if len(data) <= RESULT_BYTES_MAX:

@@ -32,6 +32,7 @@ from lyra.kernel import Kernel
 from lyra.kernel.base.acting import as_registered
 from lyra.kernel.seams import Seams
 from lyra.observe.exports import export_as_configured
+from lyra.vesper.check.derived import sensitive_inputs
 from lyra.vesper.check.judge import program_of
 from lyra.vesper.effects.database import open_database
 from lyra.vesper.effects.performers import Machines, MachineState, NodeWorld, describe_missing_rights, without_denied
@@ -47,7 +48,7 @@ from lyra.vesper.runtime.entries import EventEntry, ScheduleState
 from lyra.vesper.runtime.kernel_thread import KernelThread
 from lyra.vesper.runtime.node_process import PART, ExecutionOrder, execution_of, inputs_digest, node_process
 from lyra.vesper.runtime.paths import DirectPath, ExecutionPath, PythonPath
-from lyra.vesper.runtime.privacy import Privacy, redact_fields, redact_outcome, redaction_of, sensitive_inputs
+from lyra.vesper.runtime.privacy import Privacy, redact_fields, redact_outcome, redaction_of
 from lyra.vesper.runtime.recording import ExecutionRecords
 from lyra.vesper.runtime.results import ResultStore, open_results
 from lyra.vesper.runtime.watch import NodeWatch, over_rate, watch_of

@@ -6,8 +6,8 @@ in the forms of JSON, Python, URLs, base64 and hexadecimal; a number with any ze
 8601 with `Z`, an offset or neither, in UTC and in its own zone. A value of fewer than four characters is replaced only
 where it stands as a word, so that a sensitive `1` leaves other numbers alone. In data, numbers and times are compared
 as values. With a sensitive boolean, all booleans are hidden, since one that is shown would tell the other; null is
-never hidden. What a step computes from a sensitive value is another value and is not recognised; journals therefore
-seal such data as a whole (`effects.sealing`).
+never hidden. What a step computes from a sensitive value is another value and is not recognised here: `names` holds the
+variables and fields that are hidden whatever their value, and journals seal such data as a whole (`effects.sealing`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ REDACTED: Final = "[redacted]"
 class Redaction:
     """See the module."""
 
-    def __init__(self, values: Iterable[Any]) -> None:
+    def __init__(self, values: Iterable[Any], names: Iterable[str] = ()) -> None:
+        self.names = frozenset(names)  # of variables and fields that are hidden as a whole
         patterns: set[str] = set()
         self._values: set[Any] = set()
         self._hides_all = False
