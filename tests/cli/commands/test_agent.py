@@ -230,9 +230,11 @@ def test_json_is_the_one_result(run):
 
 
 def test_an_answer_that_was_cut_off_says_so(run):
-    done = run("--model", run.script({"text": "so far", "stop_reason": "max_tokens"}), "--output-format", "json")
+    """It went on eight times before that, and all of it is the text."""
+    model = run.script(*[{"text": "so far", "stop_reason": "max_tokens"}] * 9)
+    done = run("--model", model, "--output-format", "json")
     result = json.loads(done.stdout)
-    assert (result["status"], result["text"], result["cut_off"]) == ("max_tokens", "so far", "max_tokens")
+    assert (result["status"], result["text"], result["cut_off"]) == ("max_tokens", "so far" * 9, "max_tokens")
     assert done.returncode == 4
 
 

@@ -18,6 +18,7 @@ def _marks(result: SlashResult) -> dict[str, str]:
 
 async def test_the_settings_and_where_they_come_from(project: Project) -> None:
     """Those that are set; a section or a key shows its defaults, too."""
+    project.patience = ()
     async with project.open(flags=("budget.usd=$5",)) as session:
         assert rows(await run(session, "/config")) == [["budget.usd", "$5.00", "flag", "--set budget.usd"]]
         assert [row[0] for row in rows(await run(session, "/config budget"))] == [
