@@ -9,6 +9,7 @@ from typing import Any
 
 from lyra import Agent, Kernel, tool
 from lyra.agents.session.shared import Notice, runtime_of
+from lyra.agents.turn.turn import notice_message
 from lyra.agents.turn.unfinished import find_unfinished_turn
 from tests.agents.support import calls, run, says
 from tests.kernel.conftest import Crash
@@ -99,3 +100,49 @@ def test_a_replay_is_told_the_same(tmp_path: Path) -> None:
     assert source is not None
     assert source.told == ["key first"]
     assert run(second(None))[0] == told
+
+
+def test_words_of_the_user_are_told_as_such() -> None:
+    """Beside a notice of the program; a row of an earlier version, which has no third part, is the program's."""
+    assert notice_message([["a", "done"]]).text == "(Notice by the program, not by the user.)\ndone"
+    both = notice_message([["a", "done"], ["b", "use tabs", True]]).text
+    assert both == (
+        "(Notice by the program, not by the user.)\ndone\n(The user sent this while you were working.)\nuse tabs"
+    )
+
+
+def test_words_of_the_user_in_the_middle_of_a_turn_outlast_a_crash(tmp_path: Path) -> None:
+    """They are in the journal once the model was given them: the turn that was cut off has them."""
+    store = str(tmp_path / "run.db")
+
+    class User(Source):
+        def waiting(self) -> list[Notice]:
+            return [notice._replace(by_user=True) for notice in super().waiting()]
+
+    source = User()
+
+    def work() -> str:
+        """Work."""
+        source.left["user 1"] = "use tabs"
+        return "worked"
+
+    model = says(calls("work"), {"text": "hangs", "first_s": 60})
+    agent = Agent("a", model=model, tools=[tool(work)])
+
+    async def first() -> None:
+        async with Crash(Kernel(store, programs=[agent])) as kernel:
+            process = await kernel.spawn(agent, pid="a")
+            runtime_of(kernel).notices["a"] = source
+            process.send_async("go")
+            while len(model.requests) < 2:
+                await asyncio.sleep(0.001)
+            await kernel.durable()
+
+    async def cut_off() -> list[str]:
+        async with Kernel(store) as kernel:
+            turn = find_unfinished_turn(kernel, "a")
+            assert turn is not None
+            return [message.text for message in turn.messages if message.role == "user"]
+
+    run(first())
+    assert run(cut_off()) == ["(The user sent this while you were working.)\nuse tabs"]

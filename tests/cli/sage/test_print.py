@@ -350,3 +350,13 @@ def test_a_key_in_an_error_is_masked(sage: Sage) -> None:
         assert done.returncode == 1
         assert "is not known" in done.stderr
         assert KEY not in done.stderr + done.stdout
+
+
+def test_a_file_that_the_task_names_is_attached(sage: Sage) -> None:
+    """Its lines go with the task; how much it is stands on stderr."""
+    sage.write("a.txt", "one\ntwo\nthree\n")
+    done = sage("-p", "see @a.txt:2-2", "--model", "sim/echo")
+    assert done.returncode == 0
+    assert "2\ttwo" in done.stdout
+    assert "three" not in done.stdout
+    assert "attached a.txt:2-2, 1 line" in done.stderr

@@ -88,7 +88,15 @@ def test_a_node_without_its_database_says_what_to_do(vesper, text):
     assert done.stderr.startswith("error[not_configured]: no database was named: say --database sqlite:///FILE")
 
 
+def test_a_database_file_that_is_not_there_is_not_made(vesper, lyra):
+    done = vesper("run", LOST, "-i", "order_id=o1", *GRANT, "--database", "sqlite:///typo.db")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error[not_configured]: there is no database file typo.db in ")
+    assert not (lyra.folder / "typo.db").exists()
+
+
 def test_an_error_of_a_database_names_its_file(vesper, lyra):
+    (lyra.folder / "shop.db").touch()
     done = vesper("run", PLAIN, "-i", "order_id=o1", *GRANT, "--database", "sqlite:///shop.db")
     assert done.returncode == 1
     assert "no such table: orders (in the database shop.db)" in done.stderr
@@ -154,6 +162,36 @@ def test_a_breach_refuses_a_promotion_and_is_shown(vesper, lyra):
     assert "the node breaks its contract: postcondition_failed: double < 5000" in refused.stderr
     rows = json.loads(lyra("vesper", "status", "--json").stdout)["nodes"]
     assert [row["breaches"][0]["input"] for row in rows] == [{"n": 2500}]
+
+
+LOOKUP = """\
+node_id: vat_v1
+type: function
+intent: look a rate up
+inputs: {country: string}
+outputs: {success: {rate: integer}, error: {error_code: "enum[unknown]"}}
+flow:
+  - {step: rates, operation: arithmetic, expression: "{CH: 8, DE: 19, FR: 20}", output: rates}
+  - step: known
+    operation: validation
+    guards: ["country IN rates"]
+    on_failure: {return_error: {error_code: unknown}}
+  - {step: look, operation: arithmetic, expression: "get(rates, country, 0)", output: rate}
+"""
+
+
+def test_a_lookup_with_few_keys_says_how_it_can_be_promoted(vesper):
+    """What it advises is true: with the constraint, the node is tried on all of its inputs."""
+    done = vesper("verify", LOOKUP, "-n", "200")
+    advice = (
+        "a promotion needs 1000: the node looks `country` up among 3 texts; all other texts take one way through it; "
+    )
+    assert f"{advice}with the constraint `one_of: [CH, DE, FR]` it is tried on all of them" in done.stderr
+    few = LOOKUP.replace("country: string", "country: {type: string, constraints: [{one_of: [CH, DE, FR]}]}")
+    data = json.loads(vesper("verify", few, "--json").stdout)
+    assert (data["complete"], data["successes"], data["allowed"]) == (True, 3, "direct_only")
+    longer = LOOKUP.replace("get(rates, country, 0)", "get(rates, country, 0) + country.length")
+    assert "one way" not in vesper("verify", longer, "-n", "100").stderr
 
 
 def test_few_inputs_are_told(vesper):

@@ -46,7 +46,9 @@ def test_files_that_have_not_changed_are_not_read_again(
     files = ObservedFiles([str(folder)], contents, bounds=ScanBounds(), without=())
     read: list[int] = []
     keep = KeptContents.keep
-    monkeypatch.setattr(KeptContents, "keep", lambda self, source: read.append(source) or keep(self, source))
+    monkeypatch.setattr(
+        KeptContents, "keep", lambda self, source, **more: read.append(source) or keep(self, source, **more)
+    )
     monkeypatch.setattr("lyra.sage.session.files.observed._FRESH_S", 0.0)
     assert len(files.scan("user")) > _FILES
     assert len(read) == _FILES

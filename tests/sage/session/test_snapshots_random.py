@@ -136,7 +136,9 @@ def test_the_random_changes_are_seen_without_reading_all(tmp_path, monkeypatch):
         snapshots.scan()
         reads = []
         keep = type(snapshots._contents).keep
-        monkeypatch.setattr(type(snapshots._contents), "keep", lambda self, fd: (reads.append(fd), keep(self, fd))[1])
+        monkeypatch.setattr(
+            type(snapshots._contents), "keep", lambda self, fd, **more: (reads.append(fd), keep(self, fd, **more))[1]
+        )
         snapshots.scan()
         assert reads == []
         (tmp_path / "work" / "7").write_text("seven")

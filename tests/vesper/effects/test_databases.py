@@ -44,6 +44,7 @@ def url(request, tmp_path):
     """A database with a table of goods."""
     if request.param == "sqlite":
         address = f"sqlite:///{tmp_path}/goods.db"
+        (tmp_path / "goods.db").touch()
     else:
         server = request.getfixturevalue("postgres_server")
         with psycopg.connect(server.url, autocommit=True) as connection:

@@ -214,6 +214,7 @@ def verify(
     from lyra.core.user_folders import data_folder
     from lyra.vesper.check.contracts import describe_unjudged
     from lyra.vesper.evidence.differential import test_node, weak_evidence
+    from lyra.vesper.evidence.rooms import describe_few_texts
     from lyra.vesper.prove.prover import join_evidence, read_refuted_inputs
     from lyra.vesper.repository.folders import repository_around
 
@@ -244,7 +245,8 @@ def verify(
         program = runtime.program(loaded)
     warnings = [*describe_unjudged(program), *weak_evidence(report)]
     if not data["complete"] and data["successes"] < least:
-        warnings.append(f"{data['successes']} distinct inputs succeeded so far, a promotion needs {least}: raise -n")
+        remedy = describe_few_texts(program) or "raise -n"
+        warnings.append(f"{data['successes']} distinct inputs succeeded so far, a promotion needs {least}: {remedy}")
     names = ("node", "compared", "distinct", "accepted", "successes", "divergences", "confidence", "unreached")
     more = ("unreachable", "complete", "mode", "allowed", "blocked", "breaches")
     shown = {

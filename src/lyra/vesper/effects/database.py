@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
@@ -36,6 +37,7 @@ from lyra.errors import ConfigError
 from lyra.vesper.effects.request import EffectError
 from lyra.vesper.sql.tables import QueryTables, is_system_table, query_tables, table_problem
 from lyra.vesper.sql.tokens import FUNCTIONS, ROW_FUNCTIONS, SqlRefused, sql_tokens
+from lyra.vesper.values.outcome import NOT_CONFIGURED
 
 ROWS_MAX: Final = 100_000
 _MAKE_KEYS: Final = "CREATE TABLE IF NOT EXISTS lyra_effects (key TEXT PRIMARY KEY, response TEXT NOT NULL)"
@@ -241,7 +243,8 @@ class Database:
 
 
 def open_database(url: str) -> Database:
-    """Return the database of `sqlite:///FILE` or `postgresql://…`; it connects at the first call."""
+    """Return the database of `sqlite:///FILE` or `postgresql://…`; it connects at the first call, when the file has to
+    be there."""
     scheme = urlsplit(url).scheme
     if scheme == "sqlite":
         path = url.removeprefix("sqlite:///")
@@ -261,6 +264,9 @@ def quote_name(name: str) -> str:
 
 
 def _sqlite(path: str) -> _Connection:
+    if path != ":memory:" and not Path(path).is_file():  # SQLite would make an empty one; nodes make no tables
+        message = f"there is no database file {path} in {Path.cwd()}: make it with its tables, or correct the name"
+        raise EffectError(NOT_CONFIGURED, message)
     connection = sqlite3.connect(path, timeout=_BUSY_S, check_same_thread=False, isolation_level="IMMEDIATE")
     connection.execute("PRAGMA foreign_keys = ON")
     return connection

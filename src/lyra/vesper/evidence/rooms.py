@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.vesper import ir
+from lyra.vesper.check.steps import parts_of
 from lyra.vesper.evidence.clock_changes import read_moment
 from lyra.vesper.values.types import (
     BOOLEAN,
@@ -34,6 +35,7 @@ from lyra.vesper.values.types import (
 Path = tuple[str, ...]
 EACH: Final = "*"  # the elements of an array, in a path
 LENGTH: Final = "#"  # the length of what stands before it
+_TEXTS_SHOWN: Final = 10  # of a hint
 FINITE_MAX: Final = 20_000  # inputs of a node that is tried on all of them
 _MIRROR: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 _OPPOSITE: Final = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
@@ -259,6 +261,56 @@ def finite_inputs(
         if total > most:
             return None
     return [dict(item for item in row if item is not None) for row in product(*columns)]
+
+
+def describe_few_texts(program: ir.NodeProgram) -> str:
+    """Return which constraint would leave a program so few inputs that it is tried on all of them: a text that it looks
+    up among constants may be one of these. Empty where that is not so."""
+    parts = list(parts_of(program))
+    maps = {part.target: part.value for part in parts if isinstance(part, ir.AssignStep)}
+    lookups = [row for part in parts if (row := _lookup(part, maps))[1]]
+    texts: dict[str, tuple[str, ...]] = {}
+    for item in program.inputs:
+        values = {text for name, known in lookups for text in known if name == item.name}
+        if item.type == STRING and values:
+            texts[item.name] = tuple(sorted(values))
+    inputs = tuple(
+        msgspec.structs.replace(item, type=EnumType(texts[item.name])) if item.name in texts else item
+        for item in program.inputs
+    )
+    if not texts or finite_inputs(msgspec.structs.replace(program, inputs=inputs)) is None:
+        return ""
+    uses = [part.name for part in parts if isinstance(part, ir.NodeVariable)]
+    sentences = []
+    for name, known_texts in texts.items():
+        is_only_looked_up = uses.count(name) == [known for known, _ in lookups].count(name)
+        others = "all other texts take one way through it; " if is_only_looked_up else ""
+        shown = ", ".join(known_texts[:_TEXTS_SHOWN]) + ", …" * (len(known_texts) > _TEXTS_SHOWN)
+        remedy = f"with the constraint `one_of: [{shown}]` it is tried on all of them"
+        sentences.append(f"the node looks `{name}` up among {len(known_texts)} texts; {others}{remedy}")
+    return "; ".join(sentences)
+
+
+def _lookup(part: Any, maps: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Return the variable that an expression looks up among constant texts, and these; empty for any other."""
+    match part:
+        case ir.Compare(operator="==" | "!=", left=ir.NodeVariable(name=name), right=ir.Constant(value=str(text))):
+            return name, [text]
+        case ir.Compare(operator="==" | "!=", left=ir.Constant(value=str(text)), right=ir.NodeVariable(name=name)):
+            return name, [text]
+        case ir.Membership(item=ir.NodeVariable(name=name), collection=known):
+            pass
+        case ir.ItemOf(target=known, index=ir.NodeVariable(name=name)):
+            pass
+        case ir.FunctionCall(function="get", arguments=(known, ir.NodeVariable(name=name), *_)):
+            pass
+        case _:
+            return "", []
+    known = maps.get(known.name, known) if isinstance(known, ir.NodeVariable) else known
+    if isinstance(known, ir.MapOf):
+        return name, [key for key, _ in known.entries]
+    items = known.items if isinstance(known, ir.ListOf) else ()
+    return name, [item.value for item in items if isinstance(item, ir.Constant) and isinstance(item.value, str)]
 
 
 def depends_on_inputs(program: ir.NodeProgram, *, is_settled: bool = False) -> bool:

@@ -229,4 +229,4 @@ def repo_map_tool(workspace: Workspace, repo_map: RepoMap) -> Tool:
         untrusted=True,
         harmless=True,
         folders=workspace.roots,
-    )
+    ).mark_builtin()
