@@ -144,8 +144,8 @@ class CodeAgent(NamedTuple):
 def _claude_like(step: Step, offered: set[str], _folder: Path) -> ScriptedCall:
     """Return a step with the tools that Sage and claude have in common."""
     match step:
-        case Read(path):
-            return ScriptedCall("Read", {"file_path": path})
+        case Read(path, first, lines):
+            return ScriptedCall("Read", {"file_path": path, "offset": first, "limit": lines})
         case Search(pattern, path) if "Grep" in offered:
             return ScriptedCall("Grep", {"pattern": pattern, "path": path, "output_mode": "content"})
         case Search(pattern, path):
@@ -169,8 +169,8 @@ def _bash(command: str) -> ScriptedCall:
 def _codex_like(step: Step, _offered: set[str], folder: Path) -> ScriptedCall:
     """Return a step as a call of codex's shell, with its `apply_patch` for edits."""
     match step:
-        case Read(path):
-            command = f"cat {path}"
+        case Read(path, first, lines):
+            command = f"sed -n '{first},{first + lines - 1}p' {path}"
         case Search(pattern, path):
             command = f"grep -rn '{pattern}' {path}"
         case Edit(path, old, new):

@@ -30,13 +30,14 @@ from verify.compare.code_agent_tasks import CodeTask, lay_out
 __all__ = ["count_questions"]
 
 
-async def count_questions(agent: CodeAgent, task: CodeTask) -> int:
-    """Do a task as in a terminal, in the mode that the agent starts in; every question is answered with a yes for this
-    once. Return how many there were."""
+async def count_questions(agent: CodeAgent, task: CodeTask, mode: str = "") -> int:
+    """Do a task as in a terminal, in the mode that the agent starts in, or Sage in another; every question is answered
+    with a yes for this once. Return how many there were."""
     with tempfile.TemporaryDirectory(prefix="compared-") as name:
         folder, home = lay_out(task, Path(name)), Path(name, "home")
         async with ScriptedModel(agent, task.turns, folder) as model:
             talk = {"claude": _ClaudeTalk, "codex": _CodexTalk}.get(agent.name, _AcpTalk)(agent, folder, model.url)
+            talk.mode = mode
             started = await start(agent, talk.words, folder, home, model.url, speaks=True)
             try:
                 async with asyncio.timeout(RUN_S):
@@ -56,6 +57,7 @@ class _Talk:
         self.folder = folder
         self.url = url
         self.prompt = ""
+        self.mode = ""
         self.questions = 0
         self._stdin = -1
 
@@ -150,6 +152,8 @@ class _CodexTalk(_Talk):
 
 
 class _AcpTalk(_Talk):
+    _session = ""
+
     @property
     def words(self) -> list[str]:  # type: ignore[override]
         model = self.agent.words("", self.url)
@@ -162,8 +166,11 @@ class _AcpTalk(_Talk):
         if line.get("id") == 1 and "result" in line:
             self._send(2, "session/new", {"cwd": str(self.folder), "mcpServers": []})
         elif line.get("id") == 2 and "result" in line:
+            self._session = line["result"]["sessionId"]
+            self._send(4, "session/set_mode", {"sessionId": self._session, "modeId": self.mode or "default"})
+        elif line.get("id") == 4 and "result" in line:
             asked = [{"type": "text", "text": self.prompt}]
-            self._send(3, "session/prompt", {"sessionId": line["result"]["sessionId"], "prompt": asked})
+            self._send(3, "session/prompt", {"sessionId": self._session, "prompt": asked})
         elif line.get("method") == "session/request_permission":
             self.questions += 1
             option = next(option for option in line["params"]["options"] if option["kind"] == "allow_once")

@@ -25,7 +25,11 @@ _INDEX: Final = os.environ.get("LYRA_TEST_INDEX", "https://pypi.org/simple")
 
 
 class Read(NamedTuple):
+    """`first` and `lines` are a part of a long file, which no agent reads whole."""
+
     path: str
+    first: int = 1
+    lines: int = 800
 
 
 class Search(NamedTuple):
@@ -121,7 +125,7 @@ TASKS: Final = (
         "Let chunked(strict=True) say how long the last chunk is; change the test, too.",
         (
             (Search("not divisible by n"),),
-            (Read("more_itertools/more.py"), Read("tests/test_more.py")),
+            (Read("more_itertools/more.py", 160, 60), Read("tests/test_more.py", 40, 80)),
             (
                 Edit(
                     "more_itertools/more.py",
@@ -162,7 +166,7 @@ TASKS: Final = (
         "Rename _isbool to _is_bool everywhere.",
         (
             (Search("_isbool"),),
-            (Read("tabulate/__init__.py"),),
+            (Read("tabulate/__init__.py", 780, 160),),
             (Run("sed -i 's/_isbool/_is_bool/g' tabulate/__init__.py"),),
             (Run("grep -rc _isbool tabulate test || true"),),
             (Run("python3 -m doctest tabulate/__init__.py | tail -3; git -c core.pager=cat diff --stat"),),
@@ -189,7 +193,7 @@ TASKS: Final = (
         "Where is it decided that an import is unused? Change nothing.",
         (
             (Search("class UnusedImport"), Search("UnusedImport", "pyflakes/checker.py")),
-            (Read("pyflakes/messages.py"), Read("pyflakes/checker.py")),
+            (Read("pyflakes/messages.py"), Read("pyflakes/checker.py", 1, 300)),
             (Run("git log --oneline | head -3; git status --short"),),
         ),
         'test -z "$(git status --short)"',

@@ -135,6 +135,7 @@ class AgentFigures:
         self.agent = agent
         self.tasks: list[TaskFigures] = []
         self.questions: list[int] = []
+        self.sandboxed: list[int] = []  # questions in Sage's mode of this name
         self.answers: list[RunFigures] = []  # of a prompt that needs no tool
         self.crashes: list[tuple[int, int, bool]] = []
         self.told = self.command_lives = False
@@ -146,6 +147,7 @@ class AgentFigures:
             "tasks solved": f"{sum(task.solved for task in tasks)} of {len(tasks)}",
             "calls answered": f"{sum(task.steps_done for task in tasks)} of {sum(task.steps for task in tasks)}",
             "questions": sum(self.questions),
+            "in the mode sandboxed": sum(self.sandboxed) if self.sandboxed else "",
             "requests": sum(task.requests for task in tasks),
             "prompt and tools, kB": round(statistics.median(task.head_bytes for task in tasks) / 1000, 1),
             "sent in all, kB": round(sum(task.sent_bytes for task in tasks) / 1000),
@@ -175,6 +177,8 @@ async def compare(chosen: Sequence[CodeAgent], tasks: Sequence[CodeTask]) -> lis
     for task in tasks:
         for measured in figures:
             measured.questions.append(await count_questions(measured.agent, task))
+            if measured.agent.name.startswith("sage"):
+                measured.sandboxed.append(await count_questions(measured.agent, task, "sandboxed"))
             _tell(f"{measured.agent.name}: {task.name}: {measured.questions[-1]} questions")
     for _ in range(_ANSWERS):
         for measured in figures:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lyra.errors import ConfigError
 from lyra.sage.commands.registry import run_command
 from lyra.sage.session.snapshots import POOL_FOLDER
 from tests.sage.agent.test_questions_asked import Person, bash, results
@@ -200,3 +201,12 @@ async def test_what_is_added_is_kept_once_for_all_sessions(project: Project, tmp
     async with project.open(*bash("true"), {"text": "."}, options=added) as session:
         await Person("deny").talk(session, "go")
     assert [path for path in pool.iterdir() if path.stat().st_size >= 100_000] == []
+
+
+async def test_a_folder_with_keys_in_it_is_not_opened(project: Project) -> None:
+    """The home folder, or one that has the keys of a program in it, is a mistake that names them."""
+    put(project.home / ".config/gh/hosts.yml", "secret")
+    for place in (project.home, project.home / ".config"):
+        for key in ("sandbox.readable", "sandbox.writable"):
+            with pytest.raises(ConfigError, match="/\\.config/gh lies"):
+                await run(project, "true", flags=(f'{key}=["{place}"]',))

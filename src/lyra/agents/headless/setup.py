@@ -31,7 +31,7 @@ from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError
 from lyra.kernel.kernel import Kernel
-from lyra.sandbox.protection.protected_names import NAMES
+from lyra.sandbox.protection.protected_names import NAMES, OBEYED_KEYS
 from lyra.sandbox.protection.protected_places import is_own
 from lyra.tools.builtin import Workspace, builtin_tools
 from lyra.tools.permissions.answers import Answers
@@ -93,8 +93,8 @@ def setup_of(
     own += _search_tools(options, config)
     added = (*own, *options.tools, *sources_here(workspace, trusted=options.trust))
     more = (tool if isinstance(tool, Tool) else _SearchableSource(tool) for tool in added)
-    readable = [] if config is None else _list_open(config.sandbox.readable)
-    writable = [] if config is None else _list_open(config.sandbox.writable)
+    readable = [] if config is None else _list_open("sandbox.readable", config.sandbox.readable)
+    writable = [] if config is None else _list_open("sandbox.writable", config.sandbox.writable)
     folders = _folder_rights((folder, *also, *writable))
     commands = Grant([*folders, Capability("process.exec"), *_hosts(permissions, whole=True)])
     built_in = builtin_tools(
@@ -112,9 +112,18 @@ def setup_of(
     return HeadlessSetup(folder, also, tools, permissions, memory, rights)
 
 
-def _list_open(folders: Iterable[str]) -> list[str]:
-    """Return the folders that exist, but those that hold keys or are Lyra's own."""
+def _list_open(key: str, folders: Iterable[str]) -> list[str]:
+    """Return the folders that exist, but those that hold keys or are Lyra's own; ConfigError for one in which the home
+    folder's keys lie."""
     real = [os.path.realpath(folder) for folder in folders if os.path.exists(folder)]
+    home = os.path.realpath(os.path.expanduser("~"))
+    for path in real:
+        keys = [f"{home}/{name}" for name in OBEYED_KEYS if f"{home}/{name}".startswith(f"{path.rstrip('/')}/")]
+        inside = next(filter(os.path.lexists, keys), None)
+        if inside is not None:
+            raise ConfigError(
+                f"{key} names {path}, in which {inside} lies", hint="name folders in which no keys lie", key=key
+            )
     return [path for path in real if not may_hold_secrets(path) and not is_own(path, hidden=True)]
 
 
