@@ -17,8 +17,7 @@ from benchmarks.measure import Figure, Row, Size, Stopwatch, Timing, at_most, in
 from benchmarks.spawn import environment
 from benchmarks.vega_parser import program
 from lyra.lsp.texts import Document, Position, TextChange
-from lyra.vega.lsp.diagnostics import diagnose
-from lyra.vega.lsp.language import colour_words
+from lyra.vega.lsp.language import colour_words, diagnose
 from lyra.vega.lsp.project import Project
 
 _URI = "file:///bench/large.vega"

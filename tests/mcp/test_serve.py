@@ -16,7 +16,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from lyra.errors import ConfigError
-from lyra.mcp.offer import Offer, OfferOptions
+from lyra.mcp.serve import Offer, OfferOptions
 from tests import warm
 from tests.mcp.support import PYTHON, free_port, run, wait_for_port
 from tests.source import PYTHONPATH

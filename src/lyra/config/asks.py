@@ -18,11 +18,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from lyra.config.files import FILE_NAME, parse_toml, project_file, read_bytes
-from lyra.config.hook_settings import hook_entries, read_hook
+from lyra.config.hook_settings import HOOK_EVENTS, hook_entries, read_hook
 from lyra.config.keys import HOOKS, KEYS, needs_trust
 from lyra.config.trust import FolderTrust, digest_of
 from lyra.core.checking.document import FORMATS, form_of, parse, text_of
-from lyra.core.hook_events import HOOK_EVENTS
 from lyra.core.providers import COMPATIBLE, USUAL
 from lyra.core.secrets.secret import MASK, is_reference
 from lyra.core.secrets.visible import visible

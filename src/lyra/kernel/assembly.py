@@ -12,13 +12,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lyra.kernel.bus.bus import CommBus
-from lyra.kernel.cleanup import Rounds
+from lyra.kernel.cleanup import Rounds, WorkerParts
 from lyra.kernel.effects.gates import Declared
 from lyra.kernel.health import HealthMonitor
 from lyra.kernel.interrupts.service import InterruptService
 from lyra.kernel.journal.snapshots import SnapshotWriter
 from lyra.kernel.opening import Opening
-from lyra.kernel.parts import WorkerParts
 from lyra.kernel.pipelines.orchestrator import Orchestrator
 from lyra.kernel.process.links import Links
 from lyra.kernel.process.mailbox import Mailboxes

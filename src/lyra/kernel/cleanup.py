@@ -11,7 +11,7 @@ end. Nothing alive is ever cleaned up.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lyra.core import limits
 from lyra.core.checking.check import sendable_text
@@ -21,7 +21,15 @@ from lyra.kernel.workers.lifecycle import TERMINAL
 
 if TYPE_CHECKING:
     from lyra.core.clock import Timer
-    from lyra.kernel.parts import WorkerParts
+    from lyra.kernel.base.core import Core
+    from lyra.kernel.interrupts.service import InterruptService
+    from lyra.kernel.pipelines.orchestrator import Orchestrator
+    from lyra.kernel.process.process import Process
+    from lyra.kernel.services.registry import ServiceRegistry
+    from lyra.kernel.workers.envelope_table import EnvelopeTable
+    from lyra.kernel.workers.lifecycle import LifecycleManager
+    from lyra.kernel.workers.rate_limits import RateLimiter
+    from lyra.kernel.workers.usage import ResourceTracker
 
 
 def clean(
@@ -138,3 +146,14 @@ def _leave(parts: WorkerParts, pid: str, reason: str) -> None:
         parts.lifecycle.terminate(pid, reason, force=True)
     else:
         parts.lifecycle.put_back(pid, reason)
+
+
+class WorkerParts(NamedTuple):
+    core: Core[Process]
+    interrupts: InterruptService
+    lifecycle: LifecycleManager
+    resources: ResourceTracker
+    rate_limiter: RateLimiter
+    services: ServiceRegistry
+    orchestrator: Orchestrator
+    envelopes: EnvelopeTable

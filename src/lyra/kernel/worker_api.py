@@ -33,8 +33,7 @@ from lyra.kernel.workers.rate_limits import RateLimitUsage
 from lyra.kernel.workers.usage import COUNTED, RemainingBudget, ResourceUsage, SystemUsage
 
 if TYPE_CHECKING:
-    from lyra.kernel.cleanup import Rounds
-    from lyra.kernel.parts import WorkerParts
+    from lyra.kernel.cleanup import Rounds, WorkerParts
 
 
 P = ParamSpec("P")

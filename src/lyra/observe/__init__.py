@@ -7,8 +7,8 @@
     attach_otel(kernel)              spans, metrics and log records to OpenTelemetry
     configure_logs("info", "json")   the log, with the trace and the pid of each record
 
-`spans` reads Events as spans and shows them as a tree, `writers` writes them down, `attach` connects a
-kernel with a file. `audit` is the log of decisions, `chain` the hash chain that makes changes to it visible. `metrics`
+`spans` reads Events as spans and shows them as a tree, `writers` connects a kernel with a file and writes
+them down. `audit` is the log of decisions, `chain` the hash chain that makes changes to it visible. `metrics`
 counts for Prometheus, `logs` is the log, `otel` the way to OpenTelemetry. A listener is any function of an
 Event: `kernel.on_event(Spans())`.
 """
@@ -19,7 +19,6 @@ from lyra._imports import on_first_use
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lyra.observe.attach import observe
     from lyra.observe.audit import AuditLog, attach_audit
     from lyra.observe.chain import verify
     from lyra.observe.exports import export_as_configured
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from lyra.observe.metrics import PrometheusMetrics, attach_metrics
     from lyra.observe.otel import RequestSpan, attach_from_environment, attach_otel, grpc_span, request_span
     from lyra.observe.spans import Span, SpanNode, Spans, span_of, span_tree
-    from lyra.observe.writers import JsonLines, SqliteRecords
+    from lyra.observe.writers import JsonLines, SqliteRecords, observe
 
 __all__ = [
     "AuditLog",
@@ -60,12 +59,11 @@ if not TYPE_CHECKING:  # type checkers read the imports above
         {
             "audit": "AuditLog attach_audit",
             "logs": "EventLog attach_log configure_logs",
-            "writers": "JsonLines SqliteRecords",
+            "writers": "JsonLines SqliteRecords observe",
             "metrics": "PrometheusMetrics attach_metrics",
             "otel": "RequestSpan attach_from_environment attach_otel grpc_span request_span",
             "spans": "Span SpanNode Spans span_of span_tree",
             "exports": "export_as_configured",
-            "attach": "observe",
             "chain": "verify",
         },
     )

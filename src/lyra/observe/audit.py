@@ -31,8 +31,8 @@ from lyra.core.ids import Entropy
 from lyra.core.own_files import FULL_ERRNOS, add_own_path, make_folder
 from lyra.core.secrets.redact import redact_command, redact_data, without_passwords
 from lyra.errors import ConfigError, LyraError, StoreError, StoreFull
-from lyra.observe.attach import Attached, Observed, secrets_of
 from lyra.observe.chain import CLOSED, FIRST, GAP, LINE_BYTES_MAX, OPENED, line_of, read_line
+from lyra.observe.writers import Attached, Observed, secrets_of
 
 LEVELS: Final[dict[str, str]] = {
     "none": "nothing is written",
@@ -132,7 +132,7 @@ class AuditLog:
             if self._missed:
                 self.write(event.time, "", GAP, {"missed": self._missed})
                 self._missed = 0
-            self.write(event.time, event.pid, event.kind, self._clean(fields))
+            self.write(event.time, event.pid, event.kind, clean_fields(fields, self.level, tuple(self._secrets())))
         except StoreError as error:
             self._missed += 1
             if self._failed is None:
@@ -155,9 +155,6 @@ class AuditLog:
             refusal = StoreFull if error.errno in FULL_ERRNOS else StoreError
             raise refusal(f"the audit log {self.path} cannot be written: {error.strerror}", hint=_LOST) from None
         self._seq, self._prev, self._at = self._seq + 1, line_hash, time_s
-
-    def _clean(self, fields: dict[str, Any]) -> dict[str, Any]:
-        return clean_fields(fields, self.level, tuple(self._secrets()))
 
     async def close(self) -> None:
         """Write the last record and close the file. Without room for that record, the run has no end in the log."""

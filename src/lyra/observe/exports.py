@@ -41,8 +41,8 @@ def export_as_configured(kernel: ExportingKernel) -> None:
 
         attach_from_environment(_ForUser(kernel))
     if "lyra.observe.logs" in sys.modules:
-        from lyra.observe.attach import secrets_of
         from lyra.observe.logs import attach_log
+        from lyra.observe.writers import secrets_of
 
         attach_log(_ForUser(kernel), lambda: secrets_of(kernel))
 

@@ -3,7 +3,7 @@
 In SQLite, table `calls` has one row a model call, its columns the fields of the record, and `estimated`: 1 where the
 provider did not count the tokens. A file of an older version, without that column, gets it when it is opened. Table
 `spans` has every span (turns, model calls, tool calls), so that a trace can be shown as a tree. WAL mode: others may
-read while it is written.
+read while it is written. `observe` has a kernel write to one for as long as it is open.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from lyra.core.checking.check import check_integer, one_of
+from lyra.core.clock import Clock
 from lyra.core.codec import to_plain
 from lyra.core.event import KINDS, Event
 from lyra.core.secrets.redact import redact, redact_data
@@ -241,3 +242,64 @@ def _check_kinds(kinds: Iterable[str]) -> frozenset[str]:
     for kind in wanted - KINDS.keys():
         raise ConfigError(f"there are no events of kind {kind!r}", hint="lyra.core.event.KINDS lists them", key=kind)
     return wanted
+
+
+_DATABASE: Final = (".db", ".sqlite", ".sqlite3")
+_LINES: Final = (".jsonl", ".ndjson", ".json")
+
+
+class Observed(Protocol):
+    """The part of a kernel that `observe` uses."""
+
+    parts: dict[str, Any]
+    clock: Clock
+
+    def on_event(self, listener: Callable[[Event], Any], kinds: Iterable[str] | None = None) -> Callable[[], None]: ...
+
+
+def observe(kernel: Observed, path: str | Path, *, kinds: Iterable[str] | None = None) -> JsonLines | SqliteRecords:
+    """Write the records of this kernel's agents to a file, by its ending: `.jsonl` or `.db`; closed with the kernel.
+
+    `kinds`, for JSON lines: Events of these kinds instead (see JsonLines).
+    """
+    suffix = Path(path).suffix.lower()
+    records: JsonLines | SqliteRecords
+    if suffix in _LINES:
+        records = JsonLines(path, kinds=kinds, secrets=lambda: secrets_of(kernel))
+    elif suffix in _DATABASE and kinds is None:
+        records = SqliteRecords(path, secrets=lambda: secrets_of(kernel))
+    else:
+        raise ConfigError(
+            f"records cannot be written to {str(path)!r}{' by kinds' if kinds is not None else ''}",
+            hint="name a file that ends in .jsonl or .db",
+        )
+    stop = kernel.on_event(records, records.kinds)
+    kernel.parts[f"observe:{path}"] = Attached(stop, records)
+    return records
+
+
+class Closed(Protocol):
+    """Records that are closed with the kernel."""
+
+    async def close(self) -> None: ...
+
+
+class Attached:
+    """A part of the kernel that ends with it: it stops listening, then closes the file."""
+
+    __slots__ = ("_records", "_stop")
+
+    def __init__(self, stop: Callable[[], None], records: Closed) -> None:
+        self._stop = stop
+        self._records = records
+
+    async def close(self) -> None:
+        self._stop()
+        await self._records.close()
+
+
+def secrets_of(kernel: Observed) -> Iterable[Any]:
+    """Return the keys that the kernel's agents use, where it has any."""
+    agents = kernel.parts.get("agents")
+    secrets: Iterable[Any] = agents.client.secrets() if agents is not None else ()
+    return secrets

@@ -5,6 +5,9 @@ acts for the user that the request names; one of the role `viewer` sees all and 
 session or question belongs to one user; `Caller.require_owner` is the one check of that: another user's is answered as
 one that does not exist. `Caller.require_change` is the one check of the role. Tokens are kept as hashes, so that
 neither an error nor a dump shows one.
+
+`record_act` makes a row and an Event of each act that may change something, with the person, the endpoint or RPC, its
+target and its outcome. HTTP calls it for every such request, gRPC for the calls of `grpc.guard.ACTS`.
 """
 
 from __future__ import annotations
@@ -15,14 +18,18 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from lyra.config.files import alone, write_private
 from lyra.core.checking.check import one_of
 from lyra.core.ids import Entropy
-from lyra.core.limits import SERVER_ID_CHARS_MAX, SERVER_TOKEN_CHARS_MIN, SERVER_TOKENS_MAX
+from lyra.core.limits import NAME_LENGTH_MAX, SERVER_ID_CHARS_MAX, SERVER_TOKEN_CHARS_MIN, SERVER_TOKENS_MAX
 from lyra.core.user_folders import data_folder
 from lyra.errors import ConfigError, Denied, LyraError, Unauthenticated
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+
 
 TOKEN_VARIABLE: Final = "LYRA_TOKEN"  # noqa: S105 (a name)
 DEFAULT_TOKEN_FILE: Final = "server-token"  # noqa: S105 (a name, in the user's data folder)
@@ -263,3 +270,25 @@ def _make_own_file(env: Mapping[str, str]) -> Path:
         if not path.exists():
             write_private(path, f"{Entropy().token()}\n".encode())
     return path
+
+
+def outcome_of(error: LyraError) -> str:
+    """Return the outcome of an act that raised this: the code of the error, and `denied` where the error hides from the
+    caller that there is such a thing of another user's."""
+    cause = error.__cause__
+    return cause.code if isinstance(cause, Denied) else error.code
+
+
+def record_act(kernel: Kernel, caller: Caller, act: str, path: Mapping[str, str], outcome: str, more: str = "") -> None:
+    """Tell that a person did something, or was refused it; `more` is what it was done to besides the path's values."""
+    pid = path.get("pid", "")
+    data: dict[str, Any] = {
+        "person": caller.name,
+        "role": caller.role,
+        "act": act,
+        "target": " ".join(value[:NAME_LENGTH_MAX] for value in (*path.values(), more) if value),
+        "outcome": outcome,
+    }
+    if caller.user_id:
+        data["user_id"] = caller.user_id
+    kernel.person_acts.record(pid if pid in kernel.processes else "", data)

@@ -3,6 +3,9 @@
 An entry of the process table and a pipeline name their user. A process that the server starts for a user carries the
 user in its pid (`make_owned_pid`), so that the owner is known after a restart and needs no table. Any other process
 belongs to the user of the process that started it; one without such a process is the operator's (`""`).
+
+`OwnedProcesses` are those of one kind that the server started for users, by the id under which clients know them: an id
+belongs to the user that first used it, and does not exist for another.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.envelope import ANONYMOUS
-from lyra.errors import NoSuchProcess
+from lyra.errors import Denied, LyraError, NoSuchProcess
 from lyra.kernel.interrupts.service import unknown_interrupt
 from lyra.kernel.programs.handle import Handle
 from lyra.kernel.programs.registry import program_of
@@ -164,3 +167,70 @@ def require_question(kernel: Kernel, caller: Caller, interrupt_id: str) -> Inter
     interrupt = kernel.interrupts.get_interrupt(interrupt_id)
     caller.require_owner(interrupt_owner(kernel, interrupt), unknown_interrupt, interrupt_id)
     return interrupt
+
+
+class OwnedProcesses:
+    """See the module."""
+
+    __slots__ = ("_kernel", "_kind", "_missing", "_pids", "_word")
+
+    def __init__(self, kernel: Kernel, kind: str, word: str, missing: type[LyraError] = NoSuchProcess) -> None:
+        self._kernel = kernel
+        self._kind = kind
+        self._word = word
+        self._missing = missing
+        self._pids: dict[str, str] = {}  # by id
+
+    def restore(self) -> None:
+        """Find those that the store has."""
+        for pid in list(self._kernel.processes):
+            owned = OwnedPid.read(pid)
+            if owned is not None and owned.kind == self._kind:
+                self._pids.setdefault(owned.rest, pid)
+
+    def list_for(self, caller: Caller) -> list[tuple[str, Process]]:
+        """Return the ids and processes that are the caller's, the oldest first."""
+        rows = []
+        for name, pid in list(self._pids.items()):
+            process = self._kernel.processes.get(pid)
+            if process is None:
+                del self._pids[name]
+            elif caller.owns(_user(pid)):
+                rows.append((name, process))
+        return rows
+
+    def get(self, name: str, caller: Caller) -> Process:
+        """Return the process of an id of the caller's."""
+        pid = self._pids.get(name)
+        process = None if pid is None else self._kernel.processes.get(pid)
+        if pid is None or process is None:
+            raise self._unknown(name)
+        caller.require_owner(_user(pid), self._unknown, name)
+        return process
+
+    def _unknown(self, name: str) -> LyraError:
+        return self._missing(f"no {self._word} {name[:80]!r}")
+
+    def find(self, name: str) -> Process | None:
+        """Return the process of an id, of any user."""
+        pid = self._pids.get(name)
+        return None if pid is None else self._kernel.processes.get(pid)
+
+    def add(self, name: str, pid: str) -> None:
+        """Know a process that was started by other means, such as a fork of one."""
+        self._pids[name] = pid
+
+    def claim(self, name: str, caller: Caller) -> str:
+        """Return the pid for an id: the one that has it, if it is the caller's, or a new one."""
+        pid = self._pids.get(name)
+        if pid is not None and pid in self._kernel.processes:
+            if not caller.owns(_user(pid)):
+                raise Denied(f"the {self._word} {name} cannot be chosen", hint="choose another id, or leave it out")
+            return pid
+        pid = self._pids[name] = make_owned_pid(self._kind, caller.user_id, name)
+        return pid
+
+
+def _user(pid: str) -> str:
+    owned = OwnedPid.read(pid)
+    return "" if owned is None else owned.user_id

@@ -17,8 +17,7 @@ from lyra.core.address import Address
 from lyra.core.secrets.process_keys import add_key_source
 from lyra.errors import ConfigError
 from lyra.observe import attach_metrics, export_as_configured
-from lyra.server.announcement import announce, withdraw
-from lyra.server.settings import ServeSettings
+from lyra.server.settings import ServeSettings, announce, withdraw
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel

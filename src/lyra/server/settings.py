@@ -2,18 +2,26 @@
 
 `ServeSettings.from_config` reads the section `[server]`; flags of `lyra serve` come in as overrides. An address that
 other machines can reach needs TLS, or `plaintext`.
+
+`announce` writes the address, and no token, to a file in the user's data folder, named by the hash of the store, so
+that commands which name a store (`lyra keys`) find the server that owns it. One that a killed server left is passed
+over.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
+from lyra.config.files import alone, write_private
 from lyra.core.address import Address
 from lyra.core.limits import SERVER_CONNECTIONS_MAX, SERVER_DRAIN_S, SERVER_MESSAGE_BYTES_MAX
+from lyra.core.user_folders import data_folder
 from lyra.errors import ConfigError
 from lyra.server.identity import TokenTable
 
@@ -104,3 +112,50 @@ def _tls_files(cert: str | None, key: str | None, client_ca: str | None) -> TlsF
     if cert is None or key is None:
         raise ConfigError("TLS needs a certificate and its key", hint="set both [server] tls_cert and tls_key")
     return TlsFiles(cert, key, client_ca)
+
+
+_FOLDER: Final = "servers"
+_URL_CHARS_MAX: Final = 500
+
+
+def _file(target: str, env: Mapping[str, str]) -> Path:
+    path = target.removeprefix("sqlite://")
+    name = target if target == "memory" or "://" in path else f"sqlite://{os.path.realpath(path)}"
+    return data_folder(env) / _FOLDER / hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def announce(target: str, url: str, env: Mapping[str, str] = os.environ) -> None:
+    """Say that the server of this store is at this URL."""
+    path = _file(target, env)
+    with suppress(OSError), alone(path):  # without the file, commands need the server's address
+        write_private(path, url.encode())
+
+
+def withdraw(target: str, url: str, env: Mapping[str, str] = os.environ) -> None:
+    """Take it back, unless another server has said so since."""
+    with suppress(OSError):
+        path = _file(target, env)
+        if path.read_bytes() == url.encode():
+            path.unlink()
+
+
+def read_announcement(target: str, env: Mapping[str, str] = os.environ) -> str:
+    """Return the URL of the server of this store; "" where none has said so."""
+    return _url(_file(target, env))
+
+
+def all_announced(env: Mapping[str, str] = os.environ) -> list[str]:
+    """Return the URLs of all servers that have said so, of any store; some may be gone."""
+    try:
+        files = sorted((data_folder(env) / _FOLDER).iterdir())
+    except OSError:
+        return []
+    return list(dict.fromkeys(filter(None, map(_url, files))))
+
+
+def _url(path: Path) -> str:
+    try:
+        url = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return url if url.startswith(("http://", "https://")) and len(url) <= _URL_CHARS_MAX else ""

@@ -11,8 +11,18 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from lyra.core.ids import unique_id
 from lyra.errors import StoreError
-from lyra.store import conflicts
-from lyra.store.protocol import Identity, Lease, Record, Snapshot
+from lyra.store.protocol import (
+    Identity,
+    Lease,
+    Record,
+    Snapshot,
+    make_compacted_conflict,
+    make_fenced_conflict,
+    make_held_conflict,
+    make_lost_conflict,
+    out_of_order,
+    snapshot_outside,
+)
 from lyra.store.rows import blob_digest, dense
 
 _NO_OWNER = Lease("", 0, 0.0)
@@ -41,7 +51,7 @@ class MemoryStore:
         first, last = dense(records) if records else 0, self.last_seq()
         self._fence(epoch)
         if records and first != last + 1:
-            raise conflicts.out_of_order(first, last)
+            raise out_of_order(first, last)
         self._rows.extend(records)
 
     def read(
@@ -53,7 +63,7 @@ class MemoryStore:
     def _walk(self, seq: int, last: int, pid: str | None, kind: str | None) -> Iterator[Record]:
         while seq <= last:
             if seq < self._first:
-                raise conflicts.make_compacted_conflict(seq)
+                raise make_compacted_conflict(seq)
             row = self._rows[seq - self._first]
             if (pid is None or row[2] == pid) and (kind is None or row[3] == kind):
                 yield Record._make(row)
@@ -71,7 +81,7 @@ class MemoryStore:
     ) -> None:
         self._fence(epoch)
         if not self._snapshot_seq <= seq <= self.last_seq():
-            raise conflicts.snapshot_outside(seq, self._snapshot_seq, self.last_seq())
+            raise snapshot_outside(seq, self._snapshot_seq, self.last_seq())
         for pid, state in states.items():
             if state is None:
                 self._states.pop(pid, None)
@@ -101,7 +111,7 @@ class MemoryStore:
         assert now is not None  # it has no clock
         held = self._lease
         if held.expires_at != 0.0 and now < held.expires_at:
-            raise conflicts.make_held_conflict(held)
+            raise make_held_conflict(held)
         self._lease = Lease(owner, held.epoch + 1, now + ttl_s)
         return self._lease
 
@@ -109,7 +119,7 @@ class MemoryStore:
         assert now is not None
         held = self._lease
         if held.epoch != lease.epoch or held.expires_at == 0.0:
-            raise conflicts.make_lost_conflict(lease, held)
+            raise make_lost_conflict(lease, held)
         self._lease = Lease(held.owner, held.epoch, now + ttl_s)
         return self._lease
 
@@ -122,7 +132,7 @@ class MemoryStore:
 
     def _fence(self, epoch: int) -> None:
         if epoch != self._lease.epoch:
-            raise conflicts.make_fenced_conflict(epoch, self._lease)
+            raise make_fenced_conflict(epoch, self._lease)
 
     def clock_s(self) -> float:
         raise AssertionError("memory has no clock")

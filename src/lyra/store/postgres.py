@@ -33,9 +33,8 @@ from lyra.core.limits import STORE_RECONNECT_S
 from lyra.core.own_files import FULL_ERRNOS
 from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError, Conflict, StoreError, StoreFull
-from lyra.store import conflicts
 from lyra.store.migrations import NAMED_SINCE, POSTGRES_TYPES, SIGNED_SINCE
-from lyra.store.protocol import Identity, Lease, Snapshot
+from lyra.store.protocol import Identity, Lease, Snapshot, out_of_order
 from lyra.store.rows import Rows, dense, seal
 from lyra.store.signing import RowAfter, SigningStore, StoreContents
 from lyra.store.sql import Head, Row
@@ -315,7 +314,7 @@ class PostgresStore(SigningStore):
         """Nothing was inserted: say which of the two conditions did not hold."""
         with self._writing():
             self._fence(epoch)
-            raise conflicts.out_of_order(first, self._head().last_seq)
+            raise out_of_order(first, self._head().last_seq)
 
     # ------------------------------------------------------------ the hooks of SqlStore
     def _live(self) -> psycopg.Connection[Row]:

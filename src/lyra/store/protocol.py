@@ -10,13 +10,16 @@
 Rules that every Store keeps (the conformance suite in `lyra.testing` shows each): sequence numbers start at 1 and
 are dense; an append whose first seq is not `last_seq() + 1`, or whose epoch is not the newest one, is a `Conflict`
 and changes nothing; rows are durable, to the degree asked, once `append` has returned; damage is `Corrupt` or a
-consistent prefix, never a wrong value. A Store blocks; it is called by one thread at a time.
+consistent prefix, never a wrong value. A Store blocks; it is called by one thread at a time. Every Conflict of a Store
+is made by a function below, so that its words and fields are the same whatever the store.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
+
+from lyra.errors import Conflict
 
 
 class Record(NamedTuple):
@@ -144,3 +147,57 @@ class Store(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def not_dense(first: int) -> Conflict:
+    return Conflict("the sequence numbers of this batch are not dense; nothing was written", first=first)
+
+
+def out_of_order(first: int, last_seq: int) -> Conflict:
+    return Conflict(
+        f"row {first} does not follow row {last_seq}, the last one; nothing was written", first=first, last_seq=last_seq
+    )
+
+
+def snapshot_outside(seq: int, snapshot_seq: int, last_seq: int) -> Conflict:
+    return Conflict(
+        f"a snapshot at row {seq} is outside rows {snapshot_seq} to {last_seq}; nothing was written",
+        seq=seq,
+        snapshot_seq=snapshot_seq,
+        last_seq=last_seq,
+    )
+
+
+def make_fenced_conflict(epoch: int, newest: Lease) -> Conflict:
+    return Conflict(
+        f"epoch {epoch} is not the newest one ({newest.epoch}); nothing was written",
+        hint="another owner has taken this store over; the one with the old epoch has to stop",
+        epoch=epoch,
+        newest_epoch=newest.epoch,
+        owner=newest.owner,
+        expires_at=newest.expires_at,
+    )
+
+
+def make_held_conflict(lease: Lease) -> Conflict:
+    return Conflict(
+        f"the store is owned by {lease.owner}",
+        hint="stop that owner, or wait until its lease runs out",
+        owner=lease.owner,
+        epoch=lease.epoch,
+        expires_at=lease.expires_at,
+    )
+
+
+def make_lost_conflict(lease: Lease, newest: Lease) -> Conflict:
+    return Conflict(
+        f"the lease of {lease.owner} (epoch {lease.epoch}) is over; the newest epoch is {newest.epoch}",
+        epoch=lease.epoch,
+        newest_epoch=newest.epoch,
+        owner=newest.owner,
+        expires_at=newest.expires_at,
+    )
+
+
+def make_compacted_conflict(seq: int) -> Conflict:
+    return Conflict("the journal was compacted while it was read", hint="read it again", seq=seq)

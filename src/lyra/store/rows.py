@@ -27,8 +27,7 @@ from zlib import crc32
 import msgspec
 
 from lyra.errors import Corrupt, StoreError
-from lyra.store import conflicts
-from lyra.store.protocol import Record
+from lyra.store.protocol import Record, make_compacted_conflict, not_dense
 from lyra.store.signature import ChainReader, ChapterWriter
 
 TOTAL_MODULUS: Final = 1 << 63
@@ -127,7 +126,7 @@ def dense(records: Rows) -> int:
     first = records[0][0]
     count = len(records)
     if count > 1 and [*map(_seq, records)] != [*range(first, first + count)]:
-        raise conflicts.not_dense(first)
+        raise not_dense(first)
     return first
 
 
@@ -148,7 +147,7 @@ def scan(
 
     def missing(seq: int) -> StoreError:
         # The owner may have compacted the journal between two pages; otherwise the row is lost.
-        return conflicts.make_compacted_conflict(seq) if begins() > seq else damaged(f"journal row {seq} is missing")
+        return make_compacted_conflict(seq) if begins() > seq else damaged(f"journal row {seq} is missing")
 
     expected = first
     while expected <= last:

@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 
 from lyra.core.ids import unique_id
 from lyra.errors import Corrupt, StoreError, Tampered
-from lyra.store import conflicts
 from lyra.store.migrations import (
     LATEST,
     MIGRATIONS,
@@ -27,7 +26,16 @@ from lyra.store.migrations import (
     meta_crc,
     migration_crc,
 )
-from lyra.store.protocol import Identity, Lease, Record, Snapshot
+from lyra.store.protocol import (
+    Identity,
+    Lease,
+    Record,
+    Snapshot,
+    make_fenced_conflict,
+    make_held_conflict,
+    make_lost_conflict,
+    snapshot_outside,
+)
 from lyra.store.rows import PAGE_BATCHES, blob_digest, faults, scan, seal, state_crc, total_of, unseal
 from lyra.store.signature import ChainReader
 
@@ -208,7 +216,7 @@ class SqlStore(ABC):
             self._fence(epoch)
             head = self._head()
             if not head.snapshot_seq <= seq <= head.last_seq:
-                raise conflicts.snapshot_outside(seq, head.snapshot_seq, head.last_seq)
+                raise snapshot_outside(seq, head.snapshot_seq, head.last_seq)
             self._sign_snapshot(seq, states)
             old = self._state_crcs(list(states))
             removed = [pid for pid, data in states.items() if data is None]
@@ -271,14 +279,14 @@ class SqlStore(ABC):
             held = self._lease()
             now = self.clock_s() if now is None else now
             if held.expires_at != 0.0 and now < held.expires_at:
-                raise conflicts.make_held_conflict(held)
+                raise make_held_conflict(held)
             return self._put_lease(Lease(owner, held.epoch + 1, now + ttl_s))
 
     def renew(self, lease: Lease, *, now: float | None, ttl_s: float) -> Lease:
         with self._writing():
             held = self._lease()
             if held.epoch != lease.epoch or held.expires_at == 0.0:
-                raise conflicts.make_lost_conflict(lease, held)
+                raise make_lost_conflict(lease, held)
             now = self.clock_s() if now is None else now
             return self._put_lease(Lease(held.owner, held.epoch, now + ttl_s))
 
@@ -308,7 +316,7 @@ class SqlStore(ABC):
     def _fence(self, epoch: int) -> None:
         lease = self._lease()
         if lease.epoch != epoch:
-            raise conflicts.make_fenced_conflict(epoch, lease)
+            raise make_fenced_conflict(epoch, lease)
 
     # ------------------------------------------------------------ identity
     def identity(self) -> Identity:

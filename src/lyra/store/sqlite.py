@@ -25,9 +25,8 @@ from urllib.parse import quote
 
 from lyra.core.own_files import add_own_path, has_no_room, make_folder
 from lyra.errors import ConfigError, Conflict, Corrupt, StoreError, StoreFull
-from lyra.store import conflicts
 from lyra.store.migrations import NAMED_SINCE, SIGNED_SINCE, SQLITE_TYPES, list_declared_tables
-from lyra.store.protocol import Lease
+from lyra.store.protocol import Lease, out_of_order
 from lyra.store.rows import Batch, Rows, dense, seal
 from lyra.store.signing import SigningStore
 from lyra.store.sql import FOLLOW_BATCH, INSERT_BATCH, Row
@@ -307,7 +306,7 @@ class SqliteStore(SigningStore):
         self._fence(epoch)
         last = self._head().last_seq
         if first != last + 1:
-            raise conflicts.out_of_order(first, last)
+            raise out_of_order(first, last)
 
     # ------------------------------------------------------------ the hooks of SqlStore
     def _open_cursor(self) -> sqlite3.Cursor:

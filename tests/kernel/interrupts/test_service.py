@@ -478,7 +478,7 @@ def test_events(target, clock):
 
 def test_ended_questions_are_bounded(monkeypatch):
     """Only so many ended questions can be looked up; the oldest end goes first."""
-    monkeypatch.setattr("lyra.kernel.interrupts.state.ENDED_INTERRUPTS_KEPT", 2)
+    monkeypatch.setattr("lyra.kernel.interrupts.interrupt.ENDED_INTERRUPTS_KEPT", 2)
 
     async def main():
         async with Kernel() as kernel:

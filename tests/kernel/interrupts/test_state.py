@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lyra.kernel import Kernel
-from lyra.kernel.interrupts.interrupt import Interrupt
-from lyra.kernel.interrupts.state import Line
+from lyra.kernel.interrupts.interrupt import Interrupt, Line
 from lyra.testing.clock import SimClock
 from tests.kernel.conftest import run, settle
 

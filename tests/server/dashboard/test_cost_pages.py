@@ -18,8 +18,7 @@ from lyra.core.clock import SystemClock
 from lyra.kernel import Child, Kernel
 from lyra.models.sim import SimProvider
 from lyra.server.dashboard.pages.costs import OTHERS, CostFilter, by_day, costs_csv, filter_sums, group_totals
-from lyra.server.dashboard.plots import PlotColumn, PlotStep, plot, value_text
-from lyra.server.dashboard.words import money
+from lyra.server.dashboard.words import PlotColumn, PlotStep, money, plot, value_text
 from lyra.server.http.past.records import CostSum
 from lyra.server.identity import Caller
 from tests.server.dashboard.support import ADA, BOB, OPERATOR, Served, elements, logged_in, served, serving, texts

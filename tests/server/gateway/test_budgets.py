@@ -12,8 +12,8 @@ import pytest
 
 from lyra.models.pricing import price_of
 from lyra.models.stream import TokenUsage
+from lyra.server.gateway.relay import AnswerMeter
 from lyra.server.gateway.request import FORMATS
-from lyra.server.gateway.usage import AnswerMeter
 from tests.server.gateway.support import (
     SSE,
     Received,

@@ -15,7 +15,7 @@ import pytest
 
 from lyra.core.policies.retry import Backoff, Retry
 from lyra.server.http.webhooks import deliveries
-from lyra.server.http.webhooks.posting import SIGNATURE, is_signed, secret_of, server_key, signature
+from lyra.server.http.webhooks.deliveries import SIGNATURE, is_signed, secret_of, server_key, signature
 from tests.server.http.support import Served, echo, in_loop, served, serving
 
 KINDS = ["process.created", "process.terminated"]

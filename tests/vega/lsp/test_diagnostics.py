@@ -5,7 +5,7 @@ from __future__ import annotations
 from lyra.lsp.language import Remark
 from lyra.vega import check
 from lyra.vega.lsp.analysis import Analysis
-from lyra.vega.lsp.diagnostics import diagnose, fixes_of
+from lyra.vega.lsp.language import diagnose, fixes_of
 from lyra.vega.lsp.project import Project
 from lyra.vega.syntax.parser import Parsed, parse_all
 from lyra.vega.syntax.source import Source

@@ -10,9 +10,8 @@ import lyra.vega
 from lyra.core.budgets.money import Money
 from lyra.core.limits import VEGA_DEPTH_MAX
 from lyra.errors import BytecodeError, CheckError
-from lyra.vega.bytecode.file import disassemble
+from lyra.vega.bytecode.file import disassemble, verify
 from lyra.vega.bytecode.program import Program
-from lyra.vega.bytecode.verifier import verify
 from lyra.vega.compiler.compiler import compile_module
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect
 from lyra.vega.machine.link import link

@@ -20,8 +20,8 @@ from lyra.errors import ConfigError
 from lyra.store.space import Space
 from lyra.store.standing import open_signed
 from lyra.vega import compile as compile_source
+from lyra.vega.bytecode.file import verify
 from lyra.vega.bytecode.renumber import find_changed_functions, is_gone, renumber
-from lyra.vega.bytecode.verifier import verify
 from lyra.vega.durable import checkpoints as saving
 from lyra.vega.durable.durable_run import RunExecution
 from lyra.vega.durable.record import ProgramMigration

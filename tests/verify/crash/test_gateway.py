@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from lyra.server.gateway.refusals import money_held
+from lyra.server.gateway.targets import money_held
 from verify.crash import gateway
 from verify.crash.gateway import overrun
 from verify.crash.gateway.bill import BilledProvider, BilledRequest

@@ -1,4 +1,4 @@
-"""AgentHooks: what an agent's loop asks at the moments of `lyra.core.hook_events`, and the answer it gets.
+"""AgentHooks: what an agent's loop asks at the moments of `lyra.config.hook_settings`, and the answer it gets.
 
     Agent("reviewer", model=…, hooks=Hooks([…]))
 

@@ -116,7 +116,7 @@ def _to_database(opened: Store, pid: str | None, to: str) -> int:
 
 
 def _to_collector(opened: Store, pid: str | None) -> int:
-    from lyra.observe.otel.providers import export_events
+    from lyra.observe.otel.attach import export_events
 
     return export_events(_records(opened, pid))
 
@@ -124,7 +124,7 @@ def _to_collector(opened: Store, pid: str | None) -> int:
 def _records(opened: Store, pid: str | None) -> Iterator[Event]:
     from lyra.core.codec import decode
     from lyra.core.event import Event
-    from lyra.observe.stored_records import read_stored_records
+    from lyra.observe.history.calls import read_stored_records
 
     for prefix, journal in _journals(opened, pid):
         rows = (Event(row.seq, row.time, row.pid, row.kind, decode(row.data)) for row in journal.read())

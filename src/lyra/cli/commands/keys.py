@@ -172,7 +172,7 @@ def _ask(
     made yet; a store that was named has to be there, unless the command `may_make` it."""
     if target is not None and target.startswith(("http://", "https://")):
         return _over_http(invocation, target.rstrip("/"), *request)
-    from lyra.server.announcement import read_announcement
+    from lyra.server.settings import read_announcement
 
     store = invocation.config.store_target() if target is None else target
     url = read_announcement(store, os.environ)
@@ -208,7 +208,7 @@ def _is_there(url: str) -> bool:
 
 def _only_server() -> str:
     """Return the one server of this user that runs, of whichever store; "" where there is none."""
-    from lyra.server.announcement import all_announced
+    from lyra.server.settings import all_announced
 
     urls = [url for url in all_announced(os.environ) if _is_there(url)]
     if len(urls) > 1:
@@ -263,7 +263,7 @@ def _token(invocation: Invocation) -> str:
 def _key_to_json(key: Any) -> dict[str, Any]:
     import msgspec
 
-    from lyra.server.gateway.admin import key_view
+    from lyra.server.gateway.routes import key_view
 
     data: dict[str, Any] = msgspec.to_builtins(key_view(key))
     return data

@@ -22,6 +22,7 @@ from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
     from lyra.mcp import McpServers, ServerSettings, ServerState
+    from lyra.mcp.serve import Offer
     from lyra.mcp.tools import Offered
 
 
@@ -202,7 +203,10 @@ def serve(
     token_env: str | None,
 ) -> None:
     """Offer Lyra's tools to an MCP client, over stdio unless --http says otherwise."""
-    from lyra.mcp.offer import Offer, OfferOptions
+    try:
+        from lyra.mcp.serve import Offer, OfferOptions
+    except ImportError:
+        raise ConfigError("MCP needs the mcp extra", hint="pip install 'lyra-agents[mcp]'") from None
 
     chosen = tuple(name.strip() for text in names for name in text.split(",") if name.strip())
     options = OfferOptions(os.getcwd(), chosen, tuple(object_of(text) for text in own), allow, deny)
@@ -213,23 +217,19 @@ def serve(
         asyncio.run(_serve_http(offer, port, _token(token_env)))
 
 
-async def _serve_stdio(offer: Any) -> None:
+async def _serve_stdio(offer: Offer) -> None:
+    from lyra.mcp.serve import serve_stdio
+
     async with offer:
-        await _module().serve_stdio(offer)
+        await serve_stdio(offer)
 
 
-async def _serve_http(offer: Any, port: int, token: str) -> None:
+async def _serve_http(offer: Offer, port: int, token: str) -> None:
+    from lyra.mcp.serve import serve_http
+
     async with offer:
         note(f"MCP at http://127.0.0.1:{port}/mcp")
-        await _module().serve_http(offer, port, token)
-
-
-def _module() -> Any:
-    try:
-        from lyra.mcp import serve as module
-    except ImportError:
-        raise ConfigError("MCP needs the mcp extra", hint="pip install 'lyra-agents[mcp]'") from None
-    return module
+        await serve_http(offer, port, token)
 
 
 def _token(variable: str | None) -> str:

@@ -313,7 +313,6 @@ def pattern_of(kind: str, scope: str, *, rule: bool) -> Glob:
 # A word that a shell leaves unchanged, except for quotes: without braces, and with all quotes closed.
 _WORD: Final = re.compile(r"""(?:[^\s'"\\{]|\{\}|'[^']*'|"(?:[^"\\]|\\.)*"|\\.)+""")
 _QUOTING: Final = re.compile(r"""'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)""", re.DOTALL)
-_FILE_WILDCARDS: Final = frozenset("*?[")
 
 
 def find_named_part(line: str) -> str | None:

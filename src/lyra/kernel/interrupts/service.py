@@ -3,8 +3,8 @@
 A question (`interrupt`) comes from one of two places. A program asks (`ask`) and waits: question and answer are rows of
 its process, so a restart asks nothing twice (`program_questions`). Or a caller outside the program raises one about a
 process (`create_interrupt`), as pipelines do: those are facts of `InterruptState` (`outside_questions`). Both are
-answered, cancelled, listed and expired by the same methods, and both are in one queue (`state.Line`), by pid, oldest
-first. A question expires by a timer (`expiry`), or when it is read after its time.
+answered, cancelled, listed and expired by the same methods, and both are in one queue (`interrupt.Line`), by pid,
+oldest first. A question expires by a timer (`expiry`), or when it is read after its time.
 
 The service never interprets an answer: the program, or the pipeline's resume stages, do. A question or an answer of a
 process that has read text from outside is `tainted`, and marks the process that reads it. `_find`, `_oldest`,
@@ -45,11 +45,12 @@ from lyra.kernel.interrupts.interrupt import (
     Interrupt,
     InterruptConfig,
     InterruptKind,
+    InterruptState,
     InterruptStatus,
+    Line,
     check_word,
 )
 from lyra.kernel.interrupts.program_questions import OutsideQuestions, ProgramQuestions
-from lyra.kernel.interrupts.state import InterruptState, Line
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.rows import durable_value
 from lyra.kernel.process.cut_short import cut_short

@@ -42,10 +42,6 @@ def is_aside(key: Key | None) -> bool:
     return isinstance(key, str) and key.startswith((ASIDE, PASSING))
 
 
-def is_passing(key: Key | None) -> bool:
-    return isinstance(key, str) and key.startswith(PASSING)
-
-
 class Row(msgspec.Struct, omit_defaults=True):
     """Left-out fields take their default, so a row is as short as what it says."""
 

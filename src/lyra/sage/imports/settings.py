@@ -14,11 +14,10 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from lyra.config.hook_settings import read_hook
+from lyra.config.hook_settings import HOOK_EVENTS, read_hook
 from lyra.config.servers import check_server_name, read_cell
 from lyra.config.tables import TABLES, TableCell
 from lyra.config.values import SettingSource
-from lyra.core.hook_events import HOOK_EVENTS
 from lyra.errors import ConfigError
 from lyra.mcp.settings import settings_of
 from lyra.sage.extensions.extension_files import one_line

@@ -63,10 +63,6 @@ def link(call: HttpCall, *segments: str, query: Mapping[str, Any] | None = None)
     return to_root(call.raw_path) + path + (f"?{rest}" if rest else "")
 
 
-def _current_path(call: HttpCall) -> str:
-    return "/" + call.endpoint.path.strip("/").partition("/")[0]
-
-
 # ---------------------------------------------------------------- parts of a page
 def region(
     call: HttpCall,
@@ -223,7 +219,7 @@ def render_plain_nav(root: str) -> Html:
 
 
 def _nav(call: HttpCall) -> Html:
-    here = _current_path(call)
+    here = "/" + call.endpoint.path.strip("/").partition("/")[0]
     known = {endpoint.path for endpoint in call.parts.endpoints if endpoint.group == "pages"}
     waiting = call.parts.get_shared(HeaderFigures).questions(call.caller)
     links = [

@@ -37,9 +37,8 @@ from lyra.server.gateway.bounds import (
     select_bounded_tools,
     thinking_beside,
 )
-from lyra.server.gateway.refusals import money_held, read_refusal
-from lyra.server.gateway.targets import answer_headers, upstream_headers, upstream_url
-from lyra.server.gateway.usage import AnswerMeter
+from lyra.server.gateway.relay import AnswerMeter
+from lyra.server.gateway.targets import answer_headers, money_held, read_refusal, upstream_headers, upstream_url
 from lyra.server.http.endpoint import RawAnswer
 
 if TYPE_CHECKING:

@@ -23,10 +23,9 @@ from lyra.kernel.journal.rows import PASSING
 from lyra.models.requests import read_messages
 from lyra.server.gateway.call import GatewayCall, call_effect
 from lyra.server.gateway.keys import GatewayKey, KeyTable
-from lyra.server.gateway.refusals import failure_answer, failure_body, money_held
 from lyra.server.gateway.relay import CACHE_HEADER, AnswerCache, CacheSlot, Relay
 from lyra.server.gateway.request import GatewayRequest
-from lyra.server.gateway.targets import ModelTarget, ModelTargets
+from lyra.server.gateway.targets import ModelTarget, ModelTargets, failure_answer, failure_body, money_held
 from lyra.server.http.compat import ASKING
 from lyra.server.http.endpoint import HttpCall, RawAnswer, Streamed
 from lyra.server.http.problems import HttpRefusal, store_lost, too_many

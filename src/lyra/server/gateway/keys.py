@@ -222,7 +222,7 @@ class KeySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def allows(self, *names: str) -> bool:
         """Return whether the model of any of these names may be called."""
-        return not self.models or any(_matches(pattern, name) for pattern in self.models for name in names)
+        return not self.models or any(_glob(pattern).matches(name) for pattern in self.models for name in names)
 
     def require(self, model: str) -> None:
         """Refuse a model that the key may not call. A pattern without a provider means the model's own name."""
@@ -230,10 +230,6 @@ class KeySettings(msgspec.Struct, frozen=True, kw_only=True):
             raise Denied(
                 f"this key may not call {model[:200]}", hint=f"it may call {', '.join(self.models)}", model=model[:200]
             )
-
-
-def _matches(pattern: str, name: str) -> bool:
-    return _glob(pattern).matches(name)
 
 
 @lru_cache(maxsize=10_000)

@@ -1,35 +1,42 @@
 """ModelTargets: from the name of a model in a request to the provider that is asked, its price and its circuit breaker.
 
 A name is `provider/model`, or a bare id that shows its provider. Whether a key may call it is decided before anything
-about the provider is looked up, so that a refusal tells nothing of the server's settings.
+about the provider is looked up, so that a refusal tells nothing of the server's settings. The failure of a call is told
+to the client in the provider's own words where the client may have them, else in the vendor's shape.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import math
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from lyra.agents.session.shared import runtime_of
+from lyra.core.budgets.money import Money
 from lyra.core.policies.breaker import Breaker, CircuitBreaker
 from lyra.core.secrets.known_keys import KnownKeys
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, LyraError, ModelError, RateLimited
 from lyra.models.pricing import Price
 from lyra.models.provider import LLMProvider, Request
 from lyra.models.providers.anthropic import Anthropic
 from lyra.models.providers.openai import Azure, OpenAI
+from lyra.models.wire.faults import UNREADABLE, from_status, retry_after
+from lyra.models.wire.http import usual_sentence
 from lyra.models.wire.remote import RemoteProvider
 from lyra.server.gateway.request import WireFormat
-from lyra.server.http.problems import HttpRefusal
+from lyra.server.http.endpoint import RawAnswer
+from lyra.server.http.problems import HttpProblem, HttpRefusal, error_body, problem_of
 
 if TYPE_CHECKING:
     from lyra.agents.session.shared import AgentRuntime
     from lyra.kernel.kernel import Kernel
     from lyra.models.names import ModelName
+    from lyra.models.wire.http import UnreadAnswer
     from lyra.server.gateway.keys import KeySettings
     from lyra.server.gateway.request import GatewayRequest
 
@@ -161,3 +168,95 @@ def _is_sendable(value: str) -> bool:
 def answer_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Return the headers of a provider's answer that go to the client."""
     return {name: value for name, value in headers.items() if name in _RETURNED}
+
+
+_HELD_RETRY_S: Final = 5.0  # when to ask again for money that calls in flight hold
+_REFUSAL_BYTES_MAX: Final = 1024 * 1024  # of a longer one the client is told the status alone
+_SERVER_KEY_REFUSED: Final = (401, 402, 403)  # about the server's key or account, not the client's
+
+# Statuses of failures of which the provider's own answer is not passed on: it spoke another format, or the connection
+# failed. `auth` is about the server's key and not the client's.
+_STATUSES: Final[dict[str, int]] = {
+    "rate_limit": 429,
+    "overloaded": 503,
+    "timeout": 504,
+    "bad_request": 400,
+    "not_found": 404,
+    "context_overflow": 400,
+    "content_filter": 400,
+}
+
+
+# What the client is told of failures whose sentence names the server's own addresses or keys.
+_SENTENCES: Final[dict[str, str]] = {
+    "connection": "the model's provider cannot be reached",
+    "auth": "the model's provider refused the key of this server",
+    "bad_response": "what came from the model's provider is not an answer",
+}
+
+
+def money_held(micro_usd: int) -> RateLimited:
+    """Return the refusal of a call for which the key's budget has the money, once calls in flight have ended."""
+    return RateLimited(
+        f"calls in flight hold {Money(micro_usd)} of the key's budget, which this call needs",
+        hint="ask again when they have ended",
+        retry_after_s=_HELD_RETRY_S,
+        held=micro_usd,
+    )
+
+
+async def read_refusal(
+    provider: RemoteProvider, answer: UnreadAnswer, model: str, now: float
+) -> tuple[ModelError, RawAnswer | None]:
+    """Return the error of an answer that is none, and the provider's own words for the client; None where it may not
+    have them: of a redirect, and of what is about the server's key."""
+    status, body = answer.status, await answer.read(_REFUSAL_BYTES_MAX)
+    is_whole = len(body) <= _REFUSAL_BYTES_MAX
+    try:
+        data = msgspec.json.decode(body) if is_whole else None
+    except UNREADABLE:
+        data = None
+    code, sentence = provider.sentence(status, data) if data is not None else usual_sentence(0, None)
+    error = from_status(
+        status,
+        provider.http.clean(sentence) or f"{provider.name} answered with status {status}",
+        code=provider.http.clean(code),
+        provider=provider.name,
+        model=model,
+        retry_after_s=retry_after(answer.headers, now),
+    )
+    if status < 400 or status in _SERVER_KEY_REFUSED or not is_whole:
+        return error, None
+    media = answer.headers.get("content-type", "application/json")
+    return error, RawAnswer(provider.http.redact(body), media, status, answer_headers(answer.headers))
+
+
+def failure_answer(error: LyraError, vendor: str, kernel: Kernel) -> RawAnswer:
+    """Return the answer to a call that failed before the client had a part of an answer."""
+    refusal: Any = error.fields.get("refusal")
+    if isinstance(refusal, RawAnswer):
+        return refusal
+    problem = _problem(error, kernel)
+    return RawAnswer(
+        msgspec.json.encode(error_body(problem, vendor)), "application/json", problem.status, problem.headers
+    )
+
+
+def failure_body(error: LyraError, vendor: str, kernel: Kernel) -> dict[str, Any]:
+    """Return the body of a failure in the middle of a stream."""
+    return error_body(_problem(error, kernel), vendor)
+
+
+def _problem(error: LyraError, kernel: Kernel) -> HttpProblem:
+    problem = problem_of(error, kernel)
+    if not isinstance(error, ModelError):
+        return problem
+    kind = str(error.fields.get("kind"))
+    if kind in _SENTENCES:
+        return problem._replace(message=_SENTENCES[kind], hint="")
+    status = _STATUSES.get(kind)
+    if status is None:
+        return problem
+    wait_s = error.fields.get("retry_after_s")
+    headers = {"retry-after": str(math.ceil(wait_s))} if isinstance(wait_s, (int, float)) else {}
+    return problem._replace(status=status, hint="", headers=headers)

@@ -41,12 +41,12 @@ try:
 except ImportError as error:
     raise ConfigError("the gRPC server needs the server extra", hint="pip install 'lyra-agents[server]'") from error
 
-from lyra.server.act_record import record_act
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.guard import CallGuard, Method, Observe, end_of
 from lyra.server.grpc.services.kernel import EngineCalls, OrchestrationCalls, ServiceCalls
 from lyra.server.grpc.services.system import BusCalls, SystemCalls
 from lyra.server.grpc.services.workers import WorkerCalls
+from lyra.server.identity import record_act
 from lyra.server.token_limit import TokenLimit
 
 if TYPE_CHECKING:

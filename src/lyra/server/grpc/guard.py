@@ -28,8 +28,7 @@ from lyra.core.secrets.redact import redact, redact_data
 from lyra.core.secrets.visible import visible
 from lyra.errors import CODES, ConfigError, LyraError, Overloaded, error_to_data
 from lyra.observe.otel.requests import grpc_span
-from lyra.server.act_record import outcome_of
-from lyra.server.identity import Caller, TokenTable, bearer_token
+from lyra.server.identity import Caller, TokenTable, bearer_token, outcome_of
 from lyra.server.token_limit import TokenLimit
 
 Metadata = Sequence[tuple[str, str | bytes]]

@@ -21,7 +21,6 @@ from lyra.core.limits import SERVER_LOGIN_S, SERVER_MESSAGE_BYTES_MAX
 from lyra.core.secrets.redact import redact
 from lyra.errors import ConfigError, LyraError, Overloaded, Unauthenticated
 from lyra.observe.otel.requests import request_span
-from lyra.server.act_record import outcome_of, record_act
 from lyra.server.http.api.nodes import NODE_ROUTE
 from lyra.server.http.connection import SECURITY_HEADERS
 from lyra.server.http.endpoint import (
@@ -52,7 +51,7 @@ from lyra.server.http.parts import HttpParts
 from lyra.server.http.problems import HttpRefusal, error_body, problem_of, store_lost, vendor_of
 from lyra.server.http.routes import ENDPOINTS
 from lyra.server.http.sse import Receive, Send, client_left, write_stream
-from lyra.server.identity import TokenTable
+from lyra.server.identity import TokenTable, outcome_of, record_act
 from lyra.server.token_limit import credential_of
 
 if TYPE_CHECKING:

@@ -22,10 +22,9 @@ from lyra.core.limits import (
 )
 from lyra.errors import ConfigError, InvalidTransition, LyraError, NameTaken, NoSuchSession
 from lyra.server.http.directory import AgentDirectory
-from lyra.server.http.owned import OwnedProcesses
 from lyra.server.http.problems import HttpRefusal, problem_of
 from lyra.server.http.sse import SseLog
-from lyra.server.owners import spawn_for
+from lyra.server.owners import OwnedProcesses, spawn_for
 
 if TYPE_CHECKING:
     from lyra.agents.session.agent_process import AgentProcess

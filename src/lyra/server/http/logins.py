@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from lyra.core.ids import Entropy, random_key
 from lyra.core.limits import SERVER_LOGIN_S, SERVER_LOGINS_MAX, SERVER_TOKEN_LOGINS_MAX
 from lyra.errors import Unauthenticated
-from lyra.server.act_record import record_act
-from lyra.server.identity import Caller
+from lyra.server.identity import Caller, record_act
 from lyra.server.token_limit import TokenLimit
 
 if TYPE_CHECKING:

@@ -20,14 +20,13 @@ from lyra.core.limits import (
 from lyra.errors import LyraError
 from lyra.observe.metrics import PrometheusMetrics, attach_metrics
 from lyra.server.http.chats import Chats
-from lyra.server.http.owned import OwnedProcesses
 from lyra.server.http.past.history import History
 from lyra.server.http.past.records import Records
 from lyra.server.http.problems import problem_of
 from lyra.server.http.sse import LoggedEvent, SseLog
 from lyra.server.http.webhooks.deliveries import Deliveries
 from lyra.server.http.webhooks.incoming import IncomingHooks
-from lyra.server.owners import owner_if_known
+from lyra.server.owners import OwnedProcesses, owner_if_known
 
 if TYPE_CHECKING:
     from lyra.core.clock import Timer

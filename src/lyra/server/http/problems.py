@@ -12,8 +12,6 @@ import traceback
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
-
 from lyra.core.secrets.process_keys import mask_process_keys
 from lyra.errors import CODES, InternalError, LyraError, Overloaded, RateLimited
 
@@ -171,7 +169,3 @@ def error_body(problem: HttpProblem, vendor: str) -> dict[str, Any]:
         name = STATUS_NAMES.get(problem.status, "INTERNAL" if problem.status >= 500 else "FAILED_PRECONDITION")
         return {"error": {"code": problem.status, "status": name, "message": message, "details": []}}
     return {"error": {"code": problem.code, "message": problem.message, "hint": problem.hint}}
-
-
-def error_bytes(problem: HttpProblem, vendor: str) -> bytes:
-    return msgspec.json.encode(error_body(problem, vendor))

@@ -203,7 +203,7 @@ class ReplayBarrier:
         kernel = self._world.kernel
         clock = kernel.clock
         rounds, progress, since_s, is_said = 0, self._progress(), clock.monotonic(), False
-        while not self._all_there():
+        while self._list_unasked() or not all(map(self._is_there, self._ours)):
             if rounds < _ROUNDS:
                 rounds += 1
                 await asyncio.sleep(0)
@@ -219,9 +219,6 @@ class ReplayBarrier:
                 is_said = True
                 self._say("the others wait for it")
         await self._go_on()
-
-    def _all_there(self) -> bool:
-        return not self._list_unasked() and all(map(self._is_there, self._ours))
 
     def _progress(self) -> int:
         return sum(len(process.replay or ()) for process in self._ours) + len(self._world.runtime.questions.awaited)

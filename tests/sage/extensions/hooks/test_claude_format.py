@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lyra.core.hook_events import HOOK_EVENTS
+from lyra.config.hook_settings import HOOK_EVENTS
 from lyra.errors import ConfigError
 from lyra.sage.extensions.hooks import hook_from
 from lyra.sage.extensions.hooks.answer import (

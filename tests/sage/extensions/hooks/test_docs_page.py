@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lyra.config.hook_settings import HOOK_KEYS
-from lyra.core.hook_events import COMMON_FIELDS, HOOK_EVENTS
+from lyra.config.hook_settings import COMMON_FIELDS, HOOK_EVENTS, HOOK_KEYS
 from lyra.sage.extensions.hooks.answer import ANSWER_KEYS
 
 PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "hooks.md"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lyra.core.hook_events import COMMON_FIELDS, HOOK_EVENTS
+from lyra.config.hook_settings import COMMON_FIELDS, HOOK_EVENTS
 from lyra.sage.extensions.hooks import Hooks, StatusLine
 from tests.sage.extensions.hooks.support import Run, call, headless, records, user_file
 from tests.sage.open_session import Project

@@ -11,7 +11,7 @@ from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 
 from lyra.core.policies.retry import Backoff, Retry
-from lyra.server.http.webhooks.posting import seal, unseal
+from lyra.server.http.webhooks.deliveries import seal, unseal
 from lyra.server.protocols.a2a import push
 from tests.server.http.test_webhooks import receiving
 from tests.server.protocols.a2a.support import Gated, in_loop, message, serving, task_of

@@ -180,7 +180,7 @@ class Office:
         """Do the work of one round; ends when its pipeline has ended."""
         try:
             self.change(1042 + number)
-            if self._questions() < QUESTIONS_MAX:
+            if len(self._kernel.interrupts.list_interrupts(status="pending")) < QUESTIONS_MAX:
                 await self._ask(number)
             await asyncio.to_thread(self._execute, number)
             await self._kernel.dispatch(str(SERVICES[number % 2]["name"]), {"metadata": {"round": str(number)}})
@@ -188,9 +188,6 @@ class Office:
                 await self._newsletter(number)
         except LyraError as error:  # the page shows it where it happened; the next round comes all the same
             _log.debug("round %d: %s", number, error)
-
-    def _questions(self) -> int:
-        return len(self._kernel.interrupts.list_interrupts(status="pending"))
 
     def change(self, number: int, *, with_trouble: bool = True) -> Handle[Any]:
         """Have a change reviewed; now and then with trouble: a model that fails, or too little money."""

@@ -4,8 +4,8 @@
     Headless(HeadlessOptions(…, hooks=hooks))
 
 Start with `hooks` (all of a session, what they come to, and the status line that one draws), then `hook` (one of them,
-`hook_from` a mapping, and how a program is run). When hooks run is not said here: `lyra.core.hook_events` is the table,
-`lyra.agents.turn.hook_points` and `lyra.agents.headless.headless` are the moments.
+`hook_from` a mapping, and how a program is run). When hooks run is not said here: `lyra.config.hook_settings` is the
+table, `lyra.agents.turn.hook_points` and `lyra.agents.headless.headless` are the moments.
 """
 
 from lyra.agents.declaration.hooks import HookOutcome

@@ -15,8 +15,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from lyra.config.hook_settings import HOOK_EVENTS
 from lyra.core.checking.check import did_you_mean
-from lyra.core.hook_events import HOOK_EVENTS
 
 ANSWER_KEYS: Final[dict[str, str]] = {
     "decision": "`deny`, `ask` (a person is asked) or `allow` (answers a question, and overrides no deny)",

@@ -24,6 +24,7 @@ import msgspec
 
 from lyra.config.hook_settings import (
     CLAUDE,
+    HOOK_EVENTS,
     TIMEOUT_S,
     HookFormat,
     HookSetting,
@@ -32,7 +33,6 @@ from lyra.config.hook_settings import (
     read_hook,
 )
 from lyra.core.checking.check import one_of, real
-from lyra.core.hook_events import HOOK_EVENTS
 from lyra.core.linear_regex import TooManySteps
 from lyra.core.rights.capability import Grant
 from lyra.core.secrets.visible import visible

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from lyra.agents.declaration.hooks import AgentHooks, HookOutcome
+from lyra.config.hook_settings import HOOK_EVENTS
 from lyra.core.checking.check import one_of
 from lyra.core.clock import Clock, SystemClock
-from lyra.core.hook_events import HOOK_EVENTS
 from lyra.core.secrets.visible import without_invisible
 from lyra.errors import ConfigError
 from lyra.sage.extensions.hooks.answer import HookAnswer, HookFailed

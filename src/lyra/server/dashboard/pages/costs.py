@@ -16,8 +16,7 @@ from lyra.core.checking.check import one_of
 from lyra.observe.history.time_series import RESOLUTIONS, FigurePoint
 from lyra.server.dashboard.html import Html, TableColumn, TableRow, join, table, tag
 from lyra.server.dashboard.layout import link, nothing_yet, page, past_note, region
-from lyra.server.dashboard.plots import PLOT_SCRIPT, SERIES_MAX, PlotColumn, PlotStep, pills, plot
-from lyra.server.dashboard.words import money
+from lyra.server.dashboard.words import PLOT_SCRIPT, SERIES_MAX, PlotColumn, PlotStep, money, pills, plot
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 from lyra.server.http.past.records import CostSum
 from lyra.server.identity import Caller

@@ -81,13 +81,9 @@ _NO_DEFAULT: Final = tag("button", type="submit", disabled=True, hidden=True)
 _OTHER: Final = Way(("approve", "deny", "answer"), _YES_NO, "An answer or a remark")
 
 
-def _is_seen(call: HttpCall, interrupt: Interrupt) -> bool:
-    return call.caller.owns(interrupt.user_id or owner_if_known(call.kernel, interrupt.pid))
-
-
 def _list_visible(call: HttpCall) -> list[Interrupt]:
     rows = call.kernel.interrupts.list_interrupts(None)
-    return [row for row in rows if _is_seen(call, row)]
+    return [row for row in rows if call.caller.owns(row.user_id or owner_if_known(call.kernel, row.pid))]
 
 
 # ---------------------------------------------------------------- one question

@@ -11,8 +11,7 @@ import msgspec
 from lyra.errors import ConfigError, Denied
 from lyra.server.dashboard.html import Child, Html, TableColumn, TableRow, facts_row, join, table, tag
 from lyra.server.dashboard.layout import act_form, link, page, region, role_refusal, see_other
-from lyra.server.dashboard.plots import PLOT_SCRIPT, PlotColumn, PlotStep, plot
-from lyra.server.dashboard.words import empty, moment, state
+from lyra.server.dashboard.words import PLOT_SCRIPT, PlotColumn, PlotStep, empty, moment, plot, state
 from lyra.server.http.api.nodes import roll_back
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.http.mounted_nodes import MountedNodes, NodeFacts, NodeNews, get_mounted_nodes, read_node, read_nodes

@@ -65,10 +65,6 @@ class WaitQuery(RequestQuery):
     wait_s: Annotated[float, msgspec.Meta(ge=0, le=60)] = 0.0
 
 
-class EndBody(RequestBody):
-    reason: str = "cancelled by its user"
-
-
 def _view(call: HttpCall, run_id: str, process: Process) -> PipelineRunView:
     state = call.kernel.get_orchestration_state(process.pid)
     reason = state.terminal_reason

@@ -277,7 +277,7 @@ def _responses(endpoint: Endpoint, named: dict[Any, Any]) -> dict[str, Any]:
     content: dict[str, Any] = {}
     if not endpoint.streams:
         media = endpoint.media.partition(";")[0]
-        content[media] = {"schema": named.get(endpoint.answer) or _make_schema(endpoint.answer)}
+        content[media] = {"schema": named.get(endpoint.answer) or msgspec.json.schema(endpoint.answer)}
     if endpoint.streams or endpoint.may_stream:
         content["text/event-stream"] = {"schema": {"type": "string"}}
     responses = {str(endpoint.status): {"description": endpoint.summary, "content": content}}
@@ -290,7 +290,3 @@ def _responses(endpoint: Endpoint, named: dict[Any, Any]) -> dict[str, Any]:
             "content": {"application/json": {"schema": error}},
         }
     return responses
-
-
-def _make_schema(kind: Any) -> dict[str, Any]:
-    return msgspec.json.schema(kind)

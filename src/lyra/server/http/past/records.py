@@ -25,10 +25,9 @@ from lyra.core.event import Event
 from lyra.core.limits import SERVER_COST_ROWS_MAX, SERVER_SPANS_KEPT
 from lyra.errors import LyraError
 from lyra.kernel.base.tasks import BlockingCalls
-from lyra.observe.history.calls import key_of_agent
+from lyra.observe.history.calls import key_of_agent, read_stored_records
 from lyra.observe.history.time_series import TimeSeries
 from lyra.observe.spans import KINDS, Span, session_span, span_of
-from lyra.observe.stored_records import read_stored_records
 from lyra.observe.timeline.step import SupervisedStarts
 from lyra.server.owners import GATEWAY_KEYS, owner_if_known
 

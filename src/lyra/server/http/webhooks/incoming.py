@@ -14,11 +14,10 @@ import msgspec
 
 from lyra.core.naming import INCOMING_HOOK, give_name
 from lyra.errors import Unauthenticated
-from lyra.server.http.owned import OwnedProcesses
 from lyra.server.http.problems import HttpRefusal
-from lyra.server.http.webhooks.posting import is_signed, secret_of
+from lyra.server.http.webhooks.deliveries import is_signed, secret_of
 from lyra.server.identity import Caller
-from lyra.server.owners import OwnedPid, spawn_for
+from lyra.server.owners import OwnedPid, OwnedProcesses, spawn_for
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel

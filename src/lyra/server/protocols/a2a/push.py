@@ -19,7 +19,7 @@ from lyra.a2a.sdk import PROTOCOL, compat, messages, to_json
 from lyra.core.limits import A2A_PUSH_CONFIGS_MAX, SERVER_WEBHOOK_WAITING_MAX
 from lyra.core.naming import A2A_PUSH, give_name
 from lyra.errors import EffectFailed, LyraError, Overloaded
-from lyra.server.http.webhooks.posting import POST_RETRY, POST_TIMEOUT_S, check_url, post, seal, unseal
+from lyra.server.http.webhooks.deliveries import POST_RETRY, POST_TIMEOUT_S, check_url, post, seal, unseal
 from lyra.server.owners import make_owned_pid, spawn_for
 from lyra.server.protocols.a2a.errors import RpcError
 

@@ -34,10 +34,8 @@ from lyra.core.codec import to_plain
 from lyra.core.limits import SERVER_HEARTBEAT_S
 from lyra.models.stream import CUT_BY_BUDGET, CUT_BY_PROVIDER
 from lyra.server.http.problems import problem_of
-from lyra.server.protocols.agui.input import agui_types, event_bytes
-from lyra.server.protocols.agui.messages import MessageIds, as_json, as_text, snapshot_messages
-from lyra.server.protocols.agui.questions import QuestionsToPage, interrupt_of, open_questions
-from lyra.server.protocols.agui.shared_state import SharedState
+from lyra.server.protocols.agui.input import QuestionsToPage, agui_types, event_bytes, interrupt_of, open_questions
+from lyra.server.protocols.agui.messages import MessageIds, SharedState, as_json, as_text, snapshot_messages
 from lyra.server.protocols.agui.turns import AguiTurn
 
 if TYPE_CHECKING:

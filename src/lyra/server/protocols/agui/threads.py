@@ -15,11 +15,17 @@ from lyra.errors import InvalidTransition, LyraError
 from lyra.server.http.directory import refuse_if_draining
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, Streamed
 from lyra.server.owners import make_owned_pid, spawn_for
-from lyra.server.protocols.agui.input import AguiBody, AguiRequest, agui_types, read_input
-from lyra.server.protocols.agui.messages import assistant_count, without_context
-from lyra.server.protocols.agui.questions import answer_calls, answer_interrupts, open_questions
+from lyra.server.protocols.agui.input import (
+    AguiBody,
+    AguiRequest,
+    agui_types,
+    answer_calls,
+    answer_interrupts,
+    open_questions,
+    read_input,
+)
+from lyra.server.protocols.agui.messages import SharedState, assistant_count, without_context
 from lyra.server.protocols.agui.run import AguiRun
-from lyra.server.protocols.agui.shared_state import SharedState
 from lyra.server.protocols.agui.turns import AguiTurn, begin_turn, take_up_turn
 
 if TYPE_CHECKING:
