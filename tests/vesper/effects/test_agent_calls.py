@@ -110,8 +110,10 @@ def test_an_answer_may_be_json_in_a_code_block(vendor: Vendor, provider: FakeVen
         (0, "the answer of ask does not hold: urgency: min: 1"),
         (
             "soon",
-            "the answer of ask is no verdict {queue: enum[billing, other], urgency: integer}: "
-            "it is {queue: string, urgency: string}",
+            (
+                "the answer of ask is no verdict {queue: enum[billing, other], urgency: integer}: "
+                "it is {queue: string, urgency: string}"
+            ),
         ),
     ],
 )
