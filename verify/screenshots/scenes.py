@@ -117,7 +117,7 @@ def _trust(stage: Stage) -> None:
     (stage.folder / "lyra.toml").write_text(_PROJECT_FILE)
     (stage.folder / "AGENTS.md").write_text("Amounts are whole cents.\nRun make test after a change.\n")
     with stage.sage("--model", "sim/echo") as terminal:
-        terminal.wait_for(r"Trust these files.*\[y/N\]")
+        terminal.wait_for(r"Trust these files\?")
         stage.take("trust", "sage shows what the files of a folder ask for, and asks whether to trust them", terminal)
 
 

@@ -153,6 +153,7 @@ async def test_no_setting_and_no_hook_of_a_repository_runs_anything(repository: 
         git(repository.folder, "config", key, value.format(program=program, hooks=hooks))
     git(repository.folder, "config", "remote.origin.url", f"ext::{program}")
     git(repository.folder, "config", "protocol.ext.allow", "always")
+    git(repository.folder, "config", "branch.other.description", "git would remove this with the branch")
     (tmp_path / "ran").unlink(missing_ok=True)
     config = (repository.folder / ".git/config").read_bytes()
     commands = ["merge side -m side", "merge --abort", "add -A", "commit -m two", "switch -c other"]

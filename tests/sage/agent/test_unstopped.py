@@ -320,3 +320,12 @@ async def test_thinking_is_told_priced_and_sent_back(vendor: Vendor, provider: F
     assert [line["delta"] for line in lines if line["type"] == "thinking_delta"] == ["Look."]
     assert result["cost_usd"] == vendor.cost_usd(*answers)
     assert provider.requests[1].signatures == [answers[0].signature]
+
+
+async def test_a_wait_of_a_sub_agent_is_told_by_the_turn(vendor: Vendor, provider: FakeVendor, place: Project) -> None:
+    """Its caller waits for it without knowing for what."""
+    ask_it = Call("Task", {"description": "look", "prompt": "Look.", "subagent_type": "Explore"})
+    provider.say(Answer(calls=(ask_it,)), Answer("no room", status=529), Answer("Found."), Answer("Done."))
+    lines, result = await ask(place, vendor)
+    assert (result["status"], result["text"], result["retries"]) == ("success", "Done.", 1)
+    assert [line["reason"] for line in lines if line["type"] == "retry"] == ["overloaded"]

@@ -61,6 +61,16 @@ def test_an_overload_that_ends_leaves_nothing_behind(vendor: Vendor, provider: F
 
 
 @one_vendor
+def test_a_wait_of_a_sub_agent_is_counted_down_below_its_call(
+    vendor: Vendor, provider: FakeVendor, screen: PtyTerminal
+) -> None:
+    look = Call("Task", {"description": "look", "prompt": "Look.", "subagent_type": "Explore"})
+    provider.say(Answer(calls=(look,)), Answer("slow down", status=429, retry_after="90"))
+    screen.line("Go").wait_for(r"Explore look[^\n]*\n  Waits +rate limited, again in \d\d s \(2 of 10\)")
+    screen.send("\x1b").wait_for("interrupted; what was said stays")
+
+
+@one_vendor
 def test_the_last_error_is_on_the_screen(vendor: Vendor, provider: FakeVendor, tmp_path: Path) -> None:
     provider.say(Answer("no room", status=529))
     settings = "[retry]\nmax_attempts = 3\ninitial_s = 0.05\n"

@@ -313,6 +313,10 @@ def ask_person(*, err: bool) -> bool | None:
     click.echo("  n      refuse these files: they can only tighten; you are asked again when they change", err=err)
     click.echo("  enter  decide nothing: they can only tighten for now", err=err)
     while True:
-        typed = click.prompt("Trust these files?", default="", show_default=False, err=err).strip().lower()
+        typed = (
+            click.prompt("Trust these files?", default="", show_default=False, prompt_suffix=" ", err=err)
+            .strip()
+            .lower()
+        )
         if typed in ("y", "yes", "n", "no", ""):
             return typed[0] == "y" if typed else None

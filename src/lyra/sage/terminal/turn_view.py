@@ -361,8 +361,8 @@ class TurnView:
     def live_lines(self, width: int, rows: int) -> list[Line]:
         """Return what runs now, in at most so many lines."""
         calls = [line for call in self._calls.values() for line in self._call_lines(call, width)]
-        if not self._calls:
-            calls = self._working_line(width)
+        if not self._calls or self._retry is not None:
+            calls += self._working_line(width)
         tail = self._tail_lines(width)
         room = max(1, rows - len(calls) - 1)
         if tail:

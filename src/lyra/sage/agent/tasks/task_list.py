@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.agents.headless.headless import event_line, result_line
-from lyra.agents.session.events import AgentEvent, AnswerDone, AnyLine, Interrupted, ToolEnded, UsageTold
+from lyra.agents.session.events import AgentEvent, AnswerDone, AnyLine, Interrupted, Retrying, ToolEnded, UsageTold
 from lyra.agents.session.shared import Notice, runtime_of
 from lyra.core.budgets.budget import Budget
 from lyra.core.budgets.money import Money
@@ -276,12 +276,14 @@ class TaskList:
     # ------------------------------------------------------------------ what happens
 
     def _on_event(self, task: StoredTask, request_id: str, event: AgentEvent) -> None:
-        """Show a caller that waits how far its sub-agent is, and what it asks."""
-        if isinstance(event, Interrupted) and self.runs.is_awaited(request_id):
+        """Show a caller that waits how far its sub-agent is, what it asks, and that it waits for its provider."""
+        if isinstance(event, (Interrupted, Retrying)) and self.runs.is_awaited(request_id):
             session = runtime_of(self.kernel).sessions.get(task.caller)
             if session is not None and session.sink is not None:
-                about = {**event.about, "task": task.id}
-                session.sink.put(Interrupted(event.id, event.kind, event.question, event.message, about))
+                if isinstance(event, Interrupted):
+                    about = {**event.about, "task": task.id}
+                    event = Interrupted(event.id, event.kind, event.question, event.message, about)
+                session.sink.put(event)
         report = self._reports.get(request_id)
         if report is not None and isinstance(event, (ToolEnded, UsageTold)):
             report(usage_words(usage_of(task, self.kernel)), None)
