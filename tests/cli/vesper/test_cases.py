@@ -271,3 +271,58 @@ testing: {test_cases: [{name: two, inputs: {wanted: 2}, expected_output: {left: 
     assert (done.returncode, "lacks rights" in done.stderr) == (0, False)
     shown = stock("show", "caller.vsp").stdout
     assert "called nodes need:\n  database.read.stock (take_v1)\n  database.write.stock (take_v1)\n" in shown
+
+
+ANSWERED = """\
+node_id: stock_up_v1
+type: function
+intent: order what is missing, in rounds
+inputs: {items: array<string>}
+outputs: {success: {ordered: integer}, error: {error_code: "enum[no_shop, effect_failed]"}}
+security: {capabilities_required: [network.http_client.shop, database.read.stock]}
+flow:
+  - {step: begin, operation: arithmetic, expression: "0", output: ordered}
+  - step: each
+    operation: for_each
+    input: items
+    as: item
+    steps:
+      - {step: look, operation: database_query, query: "SELECT quantity FROM stock WHERE item = {item}"}
+      - step: order
+        operation: external_api_call
+        provider: shop
+        endpoint: /orders
+        parameters: {item: "{item}"}
+        on_error: [{error_type: any, return_error: no_shop}]
+      - {step: add, operation: arithmetic, expression: "ordered + order.count", output: ordered}
+testing:
+  test_cases:
+    - name: two rounds
+      inputs: {items: [a, b]}
+      answers: {look: [], look (2): [{quantity: 1}], order: {count: 2}, order (2): {count: 3}}
+      expected_output: {ordered: 5}
+    - name: no shop
+      inputs: {items: [a]}
+      answers: {look: [], order: {error: timeout}}
+      expected_output: {success: false, error_code: no_shop}
+"""
+
+
+def test_the_answers_of_acts_stand_in_a_case(lyra):
+    """No right, provider or database is needed; what is asked and not answered, or the other way, fails the case."""
+    file = lyra.folder / "answered.vsp"
+
+    def run(text):
+        file.write_text(text, encoding="utf-8")
+        data = json.loads(lyra("vesper", "test", "answered.vsp", "--no-search", "--json").stdout)
+        assert data["warnings"] == []
+        return [row["problems"] for row in data["tests"]]
+
+    assert run(ANSWERED) == [[], []]
+    assert run(ANSWERED.replace("order (2): {count: 3}", "order (2): {count: 4}"))[0] == ["ordered is 6, expected 5"]
+    assert (
+        run(ANSWERED.replace("look: [], order: {e", "order: {e"))[1][0]
+        == "`answers` has nothing for `look`, a db.query"
+    )
+    extra = ANSWERED.replace("order: {error: timeout}", "order: {error: timeout}, add: 1")
+    assert run(extra)[1] == ["nothing asked for the answer of `add`"]

@@ -115,6 +115,15 @@ async def test_the_mode_sandboxed_asks_for_everything_but_commands(project: Proj
     assert "new.txt" in person.asked[0]
 
 
+async def test_a_command_that_the_sandbox_alone_allows_reaches_no_host(project: Project) -> None:
+    """Not even one that a rule names; by a rule of its own it does."""
+    for allow, proxy in ((), "[]"), (("Bash",), "[http://127.0.0.1:3128]"):
+        options = {"attended": True, "mode": "sandboxed", "allow": ("WebFetch(good.example)", *allow)}
+        async with project.open(*bash('echo "[$http_proxy]"'), {"text": "."}, options=options) as session:
+            lines = await Person("deny").talk(session, "go")
+        assert proxy in results(lines)[0]
+
+
 async def test_always_may_mean_the_beginning_of_a_command(project: Project) -> None:
     """The chosen rule is kept for the folder, and covers what it says and no more."""
     script = [*bash("touch a", "touch b", "mkdir c"), {"text": "."}]

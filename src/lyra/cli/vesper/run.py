@@ -286,16 +286,22 @@ def _describe_gaps(node: Node, nodes: Repository, grants: tuple[str, ...]) -> li
     from lyra.vesper.check.judge import program_of
 
     unjudged = describe_unjudged(program_of(node))
-    return [*unjudged, *(describe_missing_rights(node, nodes, grants) if node.testing.test_cases else ())]
+    acts = any(case.answers is None for case in node.testing.test_cases)
+    return [*unjudged, *(describe_missing_rights(node, nodes, grants) if acts else ())]
 
 
 def _ran(runtime: Runtime, file: str, node: Node, diverged: list[Mapping[str, Any]]) -> Iterator[CaseRun]:
     """Yield how the test cases end. Each acts once: where the paths differ, only the outcome of the first is known.
     `diverged` takes the divergences that the runtime tells, of the node and of those that it calls."""
-    from lyra.vesper.evidence.properties import problems_of
+    from lyra.vesper.evidence.properties import problems_of, run_with_answers
 
     program = runtime.program(node)
     for number, case in enumerate(node.testing.test_cases, 1):
+        if case.answers is not None:
+            outcome, problems = run_with_answers(program, case.inputs, case.answers)
+            problems += problems_of(case.expected_output, outcome, (*program.success, *program.error))
+            yield CaseRun(file, case.name or f"case {number}", problems)
+            continue
         diverged.clear()
         outcome = runtime.execute(node, case.inputs, "dual_verify")
         runtime.settle()

@@ -8,7 +8,8 @@ declared states. A test with an `invariant` (or `verify`) is an expression over 
 of every execution; `invariants` without one are those of the contracts. Each path has a simulated world of its own, and
 outcomes of both are compared. Inputs are those of the test cases, some near them, some that are likely to be accepted,
 and random ones. Inputs that break a property are made as small as they can be. A property that no accepted input was
-tried with is not shown. Single test cases of a node are judged here too.
+tried with is not shown. Single test cases of a node are judged here too, and run where they answer the
+acts themselves.
 """
 
 from __future__ import annotations
@@ -25,16 +26,17 @@ from lyra.core.ids import make_random
 from lyra.vesper.check.judge import program_of
 from lyra.vesper.check.state import literal_value
 from lyra.vesper.check.types import element_of, field_type
+from lyra.vesper.effects.request import EffectError, EffectRequest, TransactionBody, TransactionEnd
 from lyra.vesper.evidence.answers import AnswerForms
 from lyra.vesper.evidence.compare import compare
 from lyra.vesper.evidence.differential import RunPath, default_paths, shrink
 from lyra.vesper.evidence.inputs import InputGenerator
 from lyra.vesper.evidence.likely_inputs import LikelyInputs
-from lyra.vesper.evidence.worlds import RememberingWorld, executions, open_execution
+from lyra.vesper.evidence.worlds import RememberingWorld, SimulatedLog, SimulatedReplay, executions, open_execution
 from lyra.vesper.ir import NodeOutput, NodeProgram, ReturnStep
 from lyra.vesper.nodes.model import ContractText, Node, PropertyTest
 from lyra.vesper.values.json_values import json_shape
-from lyra.vesper.values.outcome import CODES, Execution, Outcome
+from lyra.vesper.values.outcome import CODES, Execution, Outcome, new_execution
 from lyra.vesper.values.types import ANY, BYTES, DURATION, INTEGER, TIMESTAMP, MapType, SetType, ValueType, without_null
 
 PROPERTIES: Final = ("idempotency", "state_machine_correctness", "invariants")
@@ -345,3 +347,49 @@ def _equal(expected: Any, value: Any) -> bool:
         except InvalidOperation:
             return False
     return bool(json_shape(expected) == value)
+
+
+# ---------------------------------------------------------------- cases with answers
+
+
+class _AnsweringEffects:
+    """Answers the acts of a test case with what the case says, and notes what it does not say."""
+
+    def __init__(self, answers: Mapping[str, Any]) -> None:
+        self._left = dict(answers)
+        self.log = SimulatedLog()
+        self.problems: list[str] = []
+
+    async def perform(self, request: EffectRequest) -> Any:
+        name = request.step if not request.call_index else f"{request.step} ({request.call_index + 1})"
+        if name not in self._left and request.kind != "state.transition":
+            self.problems.append(f"`answers` has nothing for `{name}`, a {request.kind}")
+        answer = self._left.pop(name, request.payload.get("to"))
+        if isinstance(answer, Mapping) and answer.keys() == {"error"}:
+            error = EffectError(str(answer["error"]), "made up")
+            self.log.add(request, error=error)
+            raise error
+        self.log.add(request, response=answer)
+        return answer
+
+    async def transact(self, request: EffectRequest, body: TransactionBody) -> TransactionEnd:
+        """Run the steps of a transaction, or let it fail as a whole where it has an answer."""
+        if request.step in self._left:
+            await self.perform(request)
+        return await body(self)
+
+    def list_problems(self) -> list[str]:
+        return [*self.problems, *(f"nothing asked for the answer of `{name}`" for name in self._left)]
+
+
+def run_with_answers(
+    program: NodeProgram, inputs: Mapping[str, Any], answers: Mapping[str, Any]
+) -> tuple[Outcome, list[str]]:
+    """Run a test case on both paths, its acts answered by the case; return how the Python path ended, and in what the
+    paths differ or the answers are not those that were asked for."""
+    world, execution = _AnsweringEffects(answers), new_execution()
+    first, second = default_paths()
+    outcome = first(program, inputs, execution, world)
+    replay = SimulatedReplay(world.log)
+    differences = [*compare(outcome, second(program, inputs, execution, replay)), *replay.mismatches()]
+    return outcome, [*world.list_problems(), *(f"the paths differ: {difference}" for difference in differences)]

@@ -429,6 +429,7 @@ KEY_TEXTS: Final = {
     "security.denied_capabilities": "refused also where it is granted, to the node and to the nodes that it calls",
     "security.compliance": _FOR_PEOPLE,
     "testing.property_tests[].strategy": "for other tools, not interpreted",
+    "testing.test_cases[].answers": "by step: what its acts are answered; nothing is performed",
     "testing.test_cases[].steps": _FOR_PEOPLE,
     "testing.differential_tests.enabled": "false: `vesper verify` compares nothing unless it is given -n",
     "testing.differential_tests.sample_size": "inputs that `vesper verify` compares without -n",

@@ -204,6 +204,7 @@ class TestCase(msgspec.Struct, frozen=True):
     description: str = ""
     inputs: dict[str, Any] = {}
     expected_output: dict[str, Any] = {}
+    answers: dict[str, Any] | None = None  # by step: what its acts are answered; None: they are performed
     steps: tuple[Any, ...] = ()
 
 

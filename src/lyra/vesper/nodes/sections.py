@@ -134,6 +134,7 @@ class Sections:
             "description": reader.text,
             "inputs": reader.mapping,
             "expected_output": reader.mapping,
+            "answers": reader.mapping,
             "steps": lambda item, item_path: tuple(reader.items(item, item_path)),
         }
         table = {
