@@ -485,7 +485,7 @@ _TABLE: Final = (
     ),
 )
 GONE: Final = {  # settings of earlier versions: a file that still has one is read, and a note says what came of it
-    "sage.recall": "Sage keeps no memory of its own any more; rules and facts stand in AGENTS.md (/memory add TEXT)",
+    "sage.recall": "Sage keeps to AGENTS.md (/memory add TEXT); `sage import memory` brings what it remembered",
 }
 KEYS: Final[dict[str, SettingKey]] = {key.name: key for key in _TABLE}
 SECTIONS: Final[dict[str, dict[str, str]]] = {}  # the full names of a section's settings, by field
