@@ -36,7 +36,7 @@ from lyra.vega.bytecode.opcodes import (
 )
 from lyra.vega.compiler.blocks import bind_variable, compile_block, compile_statement, enter_scope
 from lyra.vega.compiler.emitter import Finally, FunctionCode, LoopExits
-from lyra.vega.compiler.expressions import compile_closure, compile_expression, compile_into, jump_if_false, loop_while
+from lyra.vega.compiler.expressions import compile_closure, compile_expression, compile_into, jump_if, loop_while
 from lyra.vega.syntax import ast
 
 
@@ -44,7 +44,7 @@ def _compile_if(out: FunctionCode, node: ast.If) -> None:
     ends: list[int] = []
     branch: ast.Block | ast.If | None = node
     while type(branch) is ast.If:
-        misses = jump_if_false(out, branch.condition)
+        misses = jump_if(out, branch.condition, wanted=False)
         compile_block(out, branch.then)
         if branch.otherwise is not None:
             ends.append(out.jump())

@@ -42,7 +42,7 @@ from lyra.vega.compiler.blocks import compile_sequence, compile_statement
 from lyra.vega.compiler.calls import compile_arguments, compile_call, compile_symbol
 from lyra.vega.compiler.control import compile_continue, leave_function
 from lyra.vega.compiler.emitter import FunctionCode, LoopExits
-from lyra.vega.compiler.expressions import compile_into, compile_variable, jump_if_false, loop_while
+from lyra.vega.compiler.expressions import compile_into, compile_variable, jump_if, loop_while
 from lyra.vega.compiler.processes import (
     compile_send,
     compile_send_parts,
@@ -220,7 +220,7 @@ def ahead_set(out: FunctionCode, node: Any, ahead: Slice) -> None:
 
 
 def _ahead_if(out: FunctionCode, node: ast.If, ahead: Slice) -> None:
-    misses = jump_if_false(out, node.condition)
+    misses = jump_if(out, node.condition, wanted=False)
     _ahead_statement(out, node.then, ahead)
     if node.otherwise is None:
         out.patch_all(misses)

@@ -240,7 +240,7 @@ def _compile_logical(out: FunctionCode, node: ast.Binary, into: int | None) -> i
     into = out.target(into)
     mark = out.next_register
     value = out.register()
-    false = jump_if_false(out, node)
+    false = jump_if(out, node, wanted=False)
     out.constant(True, value)
     end = out.jump()
     out.patch_all(false)
@@ -251,50 +251,29 @@ def _compile_logical(out: FunctionCode, node: ast.Binary, into: int | None) -> i
     return into
 
 
-def jump_if_false(out: FunctionCode, node: ast.Expression) -> list[int]:
-    """Jumps (to be patched) that are taken when the condition is false."""
-    if type(node) is ast.Binary and node.operator == "&&":
-        return [jump for part in _chain(node) for jump in jump_if_false(out, part)]
-    if type(node) is ast.Binary and node.operator == "||":
-        *parts, last = _chain(node)
-        true = [jump for part in parts for jump in _jump_if_true(out, part)]
-        false = jump_if_false(out, last)
-        out.patch_all(true)
-        return false
+def jump_if(out: FunctionCode, node: ast.Expression, *, wanted: bool) -> list[int]:
+    """Jumps (to be patched) that are taken when the condition is `wanted`."""
     if type(node) is ast.Unary and node.operator == "!":
-        return _jump_if_true(out, node.operand)
+        return jump_if(out, node.operand, wanted=not wanted)
+    operator = node.operator if type(node) is ast.Binary else ""
+    if type(node) is ast.Binary and operator in ("&&", "||"):
+        *parts, last = _chain(node)
+        if (operator == "||") is wanted:
+            return [jump for part in (*parts, last) for jump in jump_if(out, part, wanted=wanted)]
+        others = [jump for part in parts for jump in jump_if(out, part, wanted=not wanted)]
+        jumps = jump_if(out, last, wanted=wanted)
+        out.patch_all(others)
+        return jumps
     mark = out.next_register
-    if type(node) is ast.Binary and node.operator in _COMPARISONS:
-        _, unless, _, is_swapped = _COMPARISONS[node.operator]
+    if wanted:
+        operator = _OPPOSITE.get(operator, "")
+    if type(node) is ast.Binary and operator in _COMPARISONS:
+        _, unless, _, is_swapped = _COMPARISONS[operator]
         index = out.emit(unless, 0, *_compile_compared(out, node, is_swapped))
     else:
         value = compile_expression(out, node)
         out.at(node)
-        index = out.emit(OP_UNLESS, 0, value)
-    out.next_register = mark
-    return [index]
-
-
-def _jump_if_true(out: FunctionCode, node: ast.Expression) -> list[int]:
-    """Jumps that are taken when the condition is true."""
-    if type(node) is ast.Binary and node.operator == "||":
-        return [jump for part in _chain(node) for jump in _jump_if_true(out, part)]
-    if type(node) is ast.Binary and node.operator == "&&":
-        *parts, last = _chain(node)
-        false = [jump for part in parts for jump in jump_if_false(out, part)]
-        true = _jump_if_true(out, last)
-        out.patch_all(false)
-        return true
-    if type(node) is ast.Unary and node.operator == "!":
-        return jump_if_false(out, node.operand)
-    mark = out.next_register
-    if type(node) is ast.Binary and node.operator in _OPPOSITE:
-        _, unless, _, is_swapped = _COMPARISONS[_OPPOSITE[node.operator]]
-        index = out.emit(unless, 0, *_compile_compared(out, node, is_swapped))
-    else:
-        value = compile_expression(out, node)
-        out.at(node)
-        index = out.emit(OP_IF, 0, value)
+        index = out.emit(OP_IF if wanted else OP_UNLESS, 0, value)
     out.next_register = mark
     return [index]
 
@@ -304,7 +283,7 @@ def loop_while(out: FunctionCode, node: ast.Expression, body: int) -> None:
     mark = out.next_register
     if type(node) is ast.Binary and node.operator == "&&":
         *parts, last = _chain(node)
-        false = [jump for part in parts for jump in jump_if_false(out, part)]
+        false = [jump for part in parts for jump in jump_if(out, part, wanted=False)]
         loop_while(out, last, body)
         out.patch_all(false)
     elif type(node) is ast.Binary and node.operator in _COMPARISONS:
