@@ -108,7 +108,13 @@ def test_an_answer_may_be_json_in_a_code_block(vendor: Vendor, provider: FakeVen
         (5, ""),
         (9, "the answer of ask does not hold: urgency: max: 5"),
         (0, "the answer of ask does not hold: urgency: min: 1"),
-        ("soon", "the answer of ask is no verdict"),
+        (
+            "soon",
+            (
+                "the answer of ask is no verdict {queue: enum[billing, other], urgency: integer}: "
+                "it is {queue: string, urgency: string}"
+            ),
+        ),
     ],
 )
 def test_an_answer_keeps_the_constraints_of_its_type(path: RunPath, urgency: Any, message: str) -> None:

@@ -40,8 +40,8 @@ from lyra.vesper.effects.request import (
     retry_of,
     transact,
 )
-from lyra.vesper.values.outcome import NodeError, NodeFailure, WrongAnswer
-from lyra.vesper.values.types import ANY, describe
+from lyra.vesper.values.outcome import NodeError, NodeFailure, WrongAnswer, describe_answer
+from lyra.vesper.values.types import ANY, describe_fields
 
 RunAsync = Callable[[Frame], Coroutine[Any, Any, Answer | None]]
 ObeyRule = Callable[[Frame, NodeError], Awaitable[Answer | None]]
@@ -319,7 +319,7 @@ def _compensations(step: ir.EffectStep | ir.TransactionStep, program: ir.NodePro
 
 def _answer_checks(step: ir.EffectStep, scope: Scope) -> Callable[[Frame, Any], Any]:
     """Return what reads an agent's answer in its declared type, and refuses one that breaks a constraint of it."""
-    read = reader(step.output_type)
+    read, expected = reader(step.output_type), describe_fields(step.output_type)
     inner, (slot,) = scope.bind("value")
     conditions = [(check.text, compile_condition(check.expression, inner)) for check in step.checks]
 
@@ -327,7 +327,7 @@ def _answer_checks(step: ir.EffectStep, scope: Scope) -> Callable[[Frame, Any], 
         try:
             value = frame[slot] = read(response)
         except Misfit:
-            raise WrongAnswer(step.name, f"is no {describe(step.output_type)}") from None
+            raise WrongAnswer(step.name, f"is no {expected}: it is {describe_answer(response)}") from None
         for text, holds in conditions:
             try:
                 if holds(frame):

@@ -29,7 +29,7 @@ from lyra.vesper.python.coercion import Coercer, Mismatch, to_any
 from lyra.vesper.python.functions import size_of
 from lyra.vesper.python.numbers import arithmetic_error
 from lyra.vesper.python.operators import text_of
-from lyra.vesper.values.outcome import NOT_CONFIGURED, Execution, NodeError, WrongAnswer, new_execution
+from lyra.vesper.values.outcome import NOT_CONFIGURED, Execution, NodeError, WrongAnswer, describe_answer, new_execution
 
 __all__ = [
     "ABSENT",
@@ -126,7 +126,7 @@ def read_answer(coerce: Coercer, value: Any, step: str, kind: str) -> Any:
     try:
         return coerce(value, step)
     except Mismatch:
-        raise WrongAnswer(step, f"is no {kind}") from None
+        raise WrongAnswer(step, f"is no {kind}: it is {describe_answer(value)}") from None
     except ArithmeticError as error:
         raise arithmetic_error(error) from None
 

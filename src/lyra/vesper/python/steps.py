@@ -19,7 +19,7 @@ from lyra.vesper.python.folding import KnownFacts
 from lyra.vesper.python.kinds import fits, get_writes, interval_of, is_decimal, is_word_of, names_in, output_type, parts
 from lyra.vesper.python.layout import SourceComment
 from lyra.vesper.python.syntax import ModuleParts, all_of, assign, attribute, call, if_, name, negate, raise_, store
-from lyra.vesper.values.types import ANY, INTEGER, Array, Nullable, RecordType, ValueType, describe
+from lyra.vesper.values.types import ANY, INTEGER, Array, Nullable, RecordType, ValueType, describe_fields
 
 
 def acts_outside(steps: object) -> bool:
@@ -400,7 +400,7 @@ class StepWriter:
         keywords.update(self._retry(step))
         act: ast.expr = ast.Await(self.run_method("perform", *arguments, **keywords))
         if step.kind == "agent.call" and step.output_type != ANY:
-            texts = (ast.Constant(step.name), ast.Constant(describe(step.output_type)))
+            texts = (ast.Constant(step.name), ast.Constant(describe_fields(step.output_type)))
             act = call(self.module.runtime("read_answer"), self.module.coercer(step.output_type), act, *texts)
         if step.checks:
             act = self.checks.check_answer(step, act, self.scope, statements, in_loop=self._in_loop)

@@ -29,8 +29,16 @@ from lyra.vesper.effects.request import (
 )
 from lyra.vesper.reference.evaluate import StepMeter, Unjudged, elements_of, evaluate, is_true
 from lyra.vesper.reference.values import coerce_computed, read, text, type_error
-from lyra.vesper.values.outcome import NOT_CONFIGURED, Execution, NodeError, NodeFailure, Outcome, WrongAnswer
-from lyra.vesper.values.types import ANY, Nullable, describe
+from lyra.vesper.values.outcome import (
+    NOT_CONFIGURED,
+    Execution,
+    NodeError,
+    NodeFailure,
+    Outcome,
+    WrongAnswer,
+    describe_answer,
+)
+from lyra.vesper.values.types import ANY, Nullable, describe_fields
 
 
 def run(
@@ -435,7 +443,8 @@ class ReferenceWalk:
                 try:
                     response = read(step.output_type, response)
                 except NodeError:
-                    raise WrongAnswer(step.name, f"is no {describe(step.output_type)}") from None
+                    problem = f"is no {describe_fields(step.output_type)}: it is {describe_answer(response)}"
+                    raise WrongAnswer(step.name, problem) from None
                 for check in step.checks:
                     if not self.holds(check.expression, {**self.ambient, **self.variables, **local, "value": response}):
                         raise WrongAnswer(step.name, f"does not hold: {check.text}")

@@ -88,6 +88,23 @@ class WrongAnswer(NodeError):
         super().__init__("type_error", f"{WRONG_ANSWER} {step} {problem}")
 
 
+def describe_answer(value: Any) -> str:
+    """Return what an answer is, without its values: the kinds of its fields, the names of few of them."""
+    if not isinstance(value, Mapping):
+        return _kind_of(value)
+    fields = [f"{str(name)[:_NAME_SHOWN]}: {_kind_of(item)}" for name, item in list(value.items())[:_FIELDS_SHOWN]]
+    return f"{{{', '.join(fields)}{', …' * (len(value) > _FIELDS_SHOWN)}}}"
+
+
+_FIELDS_SHOWN: Final = 20
+_NAME_SHOWN: Final = 40  # characters
+_KINDS: Final[dict[type, str]] = {bool: "boolean", int: "integer", str: "string", list: "array", type(None): "null"}
+
+
+def _kind_of(value: Any) -> str:
+    return "map" if isinstance(value, Mapping) else _KINDS.get(type(value), "decimal")
+
+
 # ---------------------------------------------------------------- outcome data
 
 

@@ -101,6 +101,15 @@ SCALARS: Final[dict[str, ValueType]] = {
 }
 
 
+def describe_fields(kind: ValueType) -> str:
+    """Return a type as an error names it: of a record, the fields with their types, too."""
+    record = without_null(kind)
+    if not isinstance(record, RecordType):
+        return describe(kind)
+    fields = (f"{field.name}{'' if field.required else '?'}: {describe(field.type)}" for field in record.fields)
+    return f"{describe(kind)} {{{', '.join(fields)}}}"
+
+
 def describe(kind: ValueType) -> str:
     """Return the type as a file spells it."""
     match kind:
