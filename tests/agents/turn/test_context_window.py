@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +15,9 @@ from lyra.agents.declaration.hooks import ContextPolicy
 from lyra.errors import ConfigError, ModelError
 from lyra.models.client import LLMClient
 from lyra.models.provider import Request
+from lyra.models.stream import StreamEvent
 from tests.agents.support import Recorded, calls, run, says
+from tests.kernel.conftest import Crash
 from tests.limits import within
 
 LONG = "word " * 100  # some 125 tokens as the simulated model counts
@@ -28,6 +31,13 @@ class Summariser(Recorded):
         self._given = self._answer
         self._own = answer
         self.summaries: list[Request] = []
+        self.held: asyncio.Event | None = None  # what summaries wait for
+
+    async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
+        async for event in super().stream(request):
+            if self.held is not None and request in self.summaries:
+                await self.held.wait()
+            yield event
 
     def _answer(self, request: Request) -> Any:
         if request.system.startswith("You shorten"):
@@ -313,3 +323,32 @@ def test_a_cut_is_told():
     assert {(event.data["agent"], event.data["kind"]) for event in heard} == {("a", "window")}
     starts = [event.data["start"] for event in heard]
     assert 0 < starts[0] < starts[-1] < heard[-1].data["messages"]
+
+
+def test_an_ordered_compaction_that_a_kill_cut_off_is_made_again(tmp_path):
+    """The order is durable: the next life asks for the summary once more, and sends it from then on."""
+    model, path = Summariser(), str(tmp_path / "run.db")
+    agent = Agent("a", model=model)
+
+    async def killed() -> None:
+        async with Crash(Kernel(path, programs=[agent])) as kernel:
+            process = await kernel.spawn(agent, pid="a")
+            for n in range(4):
+                await process.send(f"{n} {LONG}")
+            model.held = asyncio.Event()
+            order = asyncio.ensure_future(process.compact())
+            while not model.summaries:
+                await asyncio.sleep(0.005)
+            await kernel.durable()
+        order.cancel()
+
+    async def next_life() -> None:
+        model.held = None
+        async with Kernel(path, programs=[agent]) as kernel:
+            await kernel.agent("a").send("go on")
+
+    run(killed())
+    assert len(model.summaries) == 1
+    run(next_life())
+    assert len(model.summaries) == 2
+    assert "summary 2" in model.asked[-1].system
