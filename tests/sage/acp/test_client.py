@@ -163,7 +163,13 @@ async def test_a_conversation(desk: Desk) -> None:
     async with desk.editor(*replies) as (editor, agent):
         new = await agent.new_session(cwd=str(desk.work), mcp_servers=[])
         session = new.session_id
-        assert {mode.id for mode in new.modes.available_modes} == {"default", "accept-edits", "plan", "deny-unasked"}
+        assert {mode.id for mode in new.modes.available_modes} == {
+            "default",
+            "accept-edits",
+            "plan",
+            "sandboxed",
+            "deny-unasked",
+        }
         names = {command.name for command in editor.of("available_commands_update")[0].available_commands}
         assert {"help", "undo", "cost"} <= names
 
