@@ -204,7 +204,7 @@ async def test_a_conversation(desk: Desk) -> None:
         await agent.set_session_mode(session_id=session, mode_id="plan")
         assert editor.of("current_mode_update")[0].current_mode_id == "plan"
         await agent.prompt(session_id=session, prompt=text("edit it in plan mode"))
-        assert not editor.asked
+        assert [call.title for call, _ in editor.asked] == ["Carry out this plan?"]
         assert (desk.work / "a.py").read_text() == "one = 2\n"
         with pytest.raises(acp.RequestError):
             await agent.set_session_mode(session_id=session, mode_id="bypass")
