@@ -190,9 +190,11 @@ async def _world(rng: ProcessRandom, path: str, failures: list[str], counts: lis
             break
     before = states_of(kernel)
     try:
-        if kernel.failure is None and rng.random() < 0.5:
-            await kernel._snapshots.write()
-        await kernel.close(drain_s=0)
+        try:
+            if kernel.failure is None and rng.random() < 0.5:
+                await kernel._snapshots.write()
+        finally:
+            await kernel.close(drain_s=0)
     except Exception as error:  # noqa: BLE001
         failures.append(f"closing after {called}: {type(error).__name__}: {error}")
     again = Kernel(path, clock, programs=[idle, ask])

@@ -163,7 +163,13 @@ async def test_a_conversation(desk: Desk) -> None:
     async with desk.editor(*replies) as (editor, agent):
         new = await agent.new_session(cwd=str(desk.work), mcp_servers=[])
         session = new.session_id
-        assert {mode.id for mode in new.modes.available_modes} == {"default", "accept-edits", "plan", "deny-unasked"}
+        assert {mode.id for mode in new.modes.available_modes} == {
+            "default",
+            "accept-edits",
+            "plan",
+            "sandboxed",
+            "deny-unasked",
+        }
         names = {command.name for command in editor.of("available_commands_update")[0].available_commands}
         assert {"help", "undo", "cost"} <= names
 
@@ -198,7 +204,7 @@ async def test_a_conversation(desk: Desk) -> None:
         await agent.set_session_mode(session_id=session, mode_id="plan")
         assert editor.of("current_mode_update")[0].current_mode_id == "plan"
         await agent.prompt(session_id=session, prompt=text("edit it in plan mode"))
-        assert not editor.asked
+        assert [call.title for call, _ in editor.asked] == ["Carry out this plan?"]
         assert (desk.work / "a.py").read_text() == "one = 2\n"
         with pytest.raises(acp.RequestError):
             await agent.set_session_mode(session_id=session, mode_id="bypass")

@@ -39,7 +39,7 @@ async def test_hooks_of_settings_are_switched_off(tmp_path: Path, monkeypatch: p
     settings.write_text(settings.read_text() + hook)
     (programs / "git").write_text(_GIT.format(log=log))
     (programs / "git").chmod(0o755)
-    monkeypatch.setattr(worktree_git, "_PATH", f"{programs}:/usr/bin:/bin")
+    monkeypatch.setattr(worktree_git, "PATH", f"{programs}:/usr/bin:/bin")
     await Worktrees(str(project), tmp_path / "trees").create("general-aaaaa")
     lines = log.read_text().splitlines()
     for act in ("worktree add", "read-tree"):

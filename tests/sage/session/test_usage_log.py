@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,10 @@ DAY = 86_400.0
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> UsageLog:
-    return UsageLog(tmp_path / "sessions")
+def log(tmp_path: Path) -> Iterator[UsageLog]:
+    log = UsageLog(tmp_path / "sessions")
+    yield log
+    log.close()
 
 
 def used(session: str = "s1", turn: int = 1, agent: str = "sage", model: str = "m", **counts: int | None) -> UsageCall:

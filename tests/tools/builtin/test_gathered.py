@@ -66,7 +66,7 @@ def test_every_tool_has_its_row_in_the_docs(tmp_path: Path):
     page = (Path(__file__).parents[3] / "docs/how-to/built-in-tools.md").read_text()
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     listed = {name.strip().strip("`") for row in rows for name in row.split(",")}
-    assert listed == {*gathered(tmp_path), task_tool().name, "Remember", "Recall"}
+    assert listed == {*gathered(tmp_path), task_tool().name, "Remember", "Recall", "WebSearch"}
 
 
 # ---------------------------------------------------------------- AskUser

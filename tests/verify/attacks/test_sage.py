@@ -79,7 +79,7 @@ def test_without_the_rules_commands_run(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.slow
 def test_without_its_settings_git_runs_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted hole: git obeys the settings of the repository."""
-    monkeypatch.setattr(worktree_git, "_SETTINGS", ())
+    monkeypatch.setattr(worktree_git, "SETTINGS", ())
     assert injected_commands.run(["worktrees of a hostile repository"]).effects != []
 
 

@@ -305,7 +305,8 @@ class Case:
         if subject.act == "run" and tool.holds is not None and subject.value is not None:
             held = tool.holds(self.grant, subject.value)
             confined = held.works is not False and not held.network and subject.doubt is None
-            reads = held.reads and subject.doubt is None
+            # A job in the background outlives its turn, so it is asked about whatever it reads.
+            reads = held.reads and subject.doubt is None and not self.call.arguments.get("run_in_background")
             return subject._replace(held=held.works, confined=confined, reads=reads, reaches=held.reaches)
         if subject.act != "other":
             return subject

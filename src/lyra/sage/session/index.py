@@ -189,6 +189,9 @@ class SessionIndex:
                         raise
                     self._rename_damaged()
                 return action(self._open())
+            except StoreError:
+                self.close()
+                raise
             except sqlite3.Error as error:
                 self.close()
                 kind = StoreFull if has_no_room(error, self.path) else StoreError

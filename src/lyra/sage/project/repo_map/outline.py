@@ -396,6 +396,6 @@ def _symbols(language: str, text: str, data: bytes, *, parsers: bool) -> list[Ma
     if parsers and language in _OWN_PARSERS:
         with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
             return _OWN_PARSERS[language](text)
-    elif parsers:
+    elif parsers and language in LANGUAGES:
         return grammar_symbols(language, data) or []
     return []
