@@ -22,6 +22,7 @@ from lyra.config.values import Kind, SettingOrigin
 from lyra.core.budgets.money import Money
 from lyra.core.own_files import add_own_file
 from lyra.core.policies.rate import RateLimit
+from lyra.core.providers import default_model
 from lyra.core.rights.capability import ANY_NAME, Grant
 from lyra.core.secrets.secret import Secret
 from lyra.core.secrets.visible import visible
@@ -306,6 +307,11 @@ def show_value(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(f"({show_value(item)})" if isinstance(item, list) else str(item) for item in value) or "(none)"
     return f"{value:g}" if isinstance(value, float) and value < 1e6 else str(value)
+
+
+def find_model(config: Config) -> str:
+    """Return the configured model, else the default of a vendor whose key is in the environment; "" without one."""
+    return config.agent.model or default_model(os.environ)[0]
 
 
 def nested(rows: Iterable[tuple[SettingRow, Any]]) -> dict[str, dict[str, Any]]:

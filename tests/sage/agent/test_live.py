@@ -14,6 +14,7 @@ import pytest
 
 from lyra.agents.headless.options import HeadlessOptions
 from lyra.agents.turn.unfinished import IN_DOUBT
+from lyra.core.providers import USUAL
 from lyra.errors import AgentFailed, ConfigError, Conflict, StoreFull
 from lyra.sage.agent.live import LiveSession, SessionStart, read_session
 from lyra.sage.agent.session_core import SessionWriter
@@ -89,6 +90,25 @@ async def test_an_empty_session_is_not_kept(place: Place) -> None:
         pass
     with SessionIndex(place.data) as index:
         assert index.list() == []
+
+
+async def test_a_session_without_a_model_takes_the_default_of_the_key_that_is_there(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A configured model comes first; without either the session does not begin."""
+    for usual in USUAL.values():
+        for variable in usual.key:
+            monkeypatch.delenv(variable, raising=False)
+    session = LiveSession(place.options(""), start=SessionStart(root=str(place.data)))
+    with pytest.raises(ConfigError, match="no model is named"):
+        async with session:
+            pass
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    async with LiveSession(place.options(""), start=SessionStart(root=str(place.data))) as session:
+        assert session.model == f"openai/{USUAL['openai'].example}"
+    monkeypatch.setenv("LYRA_AGENT_MODEL", "sim/echo")
+    async with LiveSession(place.options(""), start=SessionStart(root=str(place.data))) as session:
+        assert session.model == "sim/echo"
 
 
 async def test_continuing_without_a_session_says_so(place: Place) -> None:

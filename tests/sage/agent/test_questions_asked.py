@@ -59,6 +59,14 @@ async def test_commands_that_only_read_need_no_question(project: Project) -> Non
     assert "x = 1" in results(lines)[2]
 
 
+async def test_a_reading_command_in_the_background_is_asked_about(project: Project) -> None:
+    person = Person("deny")
+    job = call("Bash", command="sleep 300", run_in_background=True)
+    async with project.open(*bash("sleep 0"), job, {"text": "."}, options={"attended": True}) as session:
+        await person.talk(session, "go")
+    assert person.asked == ["sleep 300"]
+
+
 async def test_a_pattern_counts_after_own_files_were_read_and_not_after_others(project: Project) -> None:
     """A file of the project, a search in it and its map leave `Bash(touch *)` an answer; a file of installed packages
     does not."""

@@ -23,10 +23,11 @@ from lyra.agents.helpers.task import task_tool
 from lyra.agents.session.models import check_model_name, collect_keys
 from lyra.config import KEYS, Config
 from lyra.config.asks import folder_asks
+from lyra.config.settings import find_model
 from lyra.config.trust import FolderTrust, trust_for
 from lyra.core.checking.check import check_integer, did_you_mean
 from lyra.core.policies.retry import Backoff, PatientRetry
-from lyra.core.providers import EFFORT_TOKENS, can_think, default_model
+from lyra.core.providers import EFFORT_TOKENS, can_think
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError
@@ -129,10 +130,8 @@ def _list_open(key: str, folders: Iterable[str]) -> list[str]:
 
 def _search_tools(options: HeadlessOptions, config: Config | None) -> list[Tool]:
     """Return the tool that searches the web, where the vendor of the model can or the user names an engine."""
-    if config is None:
-        return []
-    name = options.model or config.agent.model or default_model(os.environ)[0]
-    if name.partition("/")[0] not in _SEARCHING and config.search.url is None:
+    vendor = "" if config is None else (options.model or find_model(config)).partition("/")[0]
+    if config is None or (vendor not in _SEARCHING and config.search.url is None):
         return []
     from lyra.agents.turn.web_search import web_search_tool
 
@@ -338,7 +337,7 @@ def model_of(options: HeadlessOptions, config: Config, *, how: str = "say --mode
     """Return the model that the options name, else the configuration, else the default of a vendor whose key is in the
     environment; ConfigError where there is none. `how` tells the first way to name one, which is that of the
     command."""
-    model = options.model or config.agent.model or default_model(os.environ)[0]
+    model = options.model or find_model(config)
     if not model:
         raise ConfigError(
             "no model is named",

@@ -175,7 +175,8 @@ def run_printed(
     """Run and print in one format; the exit code. `rules`: the run gives a model the rules of the folder. `asks`: a
     person at the terminal is asked whether the folder's files are trusted."""
     try:
-        options = with_default_model(invocation, options_of(given))
+        options = options_of(given)
+        tell_default_model(invocation, options)
         ask_for_trust(invocation, os.curdir, rules=rules, asks=asks)
         return asyncio.run(_run(invocation, run(options), printer))
     except LyraError as error:  # before the run began; one in it is a part of its result
@@ -452,19 +453,13 @@ def options_of(given: dict[str, Any]) -> HeadlessOptions:
     )
 
 
-def with_default_model(invocation: Invocation, options: HeadlessOptions) -> HeadlessOptions:
-    """Return the options with the default model of a vendor whose key is there, where none is named; it is told."""
+def tell_default_model(invocation: Invocation, options: HeadlessOptions) -> None:
+    """Tell which model is asked where none is named and a vendor's key is there."""
     from lyra.core.providers import default_model
 
-    if options.model or invocation.config.agent.model:
-        return options
     model, variable = default_model(os.environ)
-    if not model:
-        return options
-    import msgspec
-
-    note(f"note: no model is named, so {model} is asked, with the key of {variable}; --model names another one")
-    return msgspec.structs.replace(options, model=model)
+    if model and not (options.model or invocation.config.agent.model):
+        note(f"note: no model is named, so {model} is asked, with the key of {variable}; --model names another one")
 
 
 def _dollars(text: str) -> Any:

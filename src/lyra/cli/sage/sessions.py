@@ -221,8 +221,8 @@ def status(invocation: Invocation, *, as_json: bool) -> None:
 
 
 def _facts(invocation: Invocation) -> dict[str, Any]:
+    from lyra.config.settings import find_model
     from lyra.core.clock import SystemClock
-    from lyra.core.providers import default_model
     from lyra.sage.session.index import SessionIndex
     from lyra.sage.session.usage_log import UsageLog, local_day
     from lyra.tools.permissions.settings import load_layers, permissions_of
@@ -241,7 +241,7 @@ def _facts(invocation: Invocation) -> dict[str, Any]:
     }
     return {
         "folder": folder,
-        "model": config.agent.model or default_model(os.environ)[0] or None,
+        "model": find_model(config) or None,
         "permission_mode": permissions_of(layers, workspace=folder, home=home).mode,
         "session": None if newest is None else {"id": newest.id, "label": newest.label, "turns": newest.turns},
         "sessions": len(records),

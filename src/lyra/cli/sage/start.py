@@ -26,8 +26,8 @@ from lyra.cli.commands.agent import (
     run_printed,
     take_over_settings,
     task_of,
+    tell_default_model,
     warn,
-    with_default_model,
     with_servers,
 )
 from lyra.cli.commands.trust import ask_for_trust
@@ -233,13 +233,14 @@ def run_interactive(
 ) -> int:
     """Open a session in this terminal until the user leaves it; the exit code. `opened` is called once it is open,
     and `verbose` is `/output verbose`."""
+    from lyra.config.settings import find_model
     from lyra.sage.terminal.first_run import choose_model
     from lyra.sage.terminal.log_file import logs_to_file
 
     options = msgspec.structs.replace(options_of(given), attended=True)
     ask_for_trust(invocation, os.curdir, rules=True)
-    options = with_default_model(invocation, options)
-    model = choose_model(options.model or invocation.config.agent.model or "", invocation.config.providers)
+    tell_default_model(invocation, options)
+    model = choose_model(options.model or find_model(invocation.config), invocation.config.providers)
     if model is None:
         return _NOT_SET_UP
     options = msgspec.structs.replace(options, model=model)

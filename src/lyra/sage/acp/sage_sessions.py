@@ -28,8 +28,8 @@ from lyra.agents.headless.setup import setup_of
 from lyra.agents.session.events import AnyLine, NoticeLine, ResultLine
 from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
+from lyra.config.settings import find_model
 from lyra.core.message import Message
-from lyra.core.providers import default_model
 from lyra.core.tool import Tool, ToolCall
 from lyra.errors import AgentFailed, ConfigError, LyraError
 from lyra.sage.acp.servers import servers_for
@@ -87,12 +87,11 @@ class SageSessions(EditorSessions):
         self, request: SessionRequest, stack: contextlib.AsyncExitStack, files: EditorFiles
     ) -> LiveSession:
         also = (*self._options.also, *(request.more_folders or ()))
+        config = Config.load(request.folder, flags=self._settings, trust=self._options.trust, lenient=True)
+        model = self._model_for(config, request.resume)
         options = msgspec.structs.replace(
-            self._options, folder=request.folder, also=also, attended=True, wrap=files.wrap
+            self._options, model=model, folder=request.folder, also=also, attended=True, wrap=files.wrap
         )
-        config = Config.load(request.folder, flags=self._settings, trust=options.trust, lenient=True)
-        if not (options.model or config.agent.model) or request.resume is not None:
-            options = msgspec.structs.replace(options, model=self._model_for(config, request.resume))
         servers = servers_for(config, request.folder, request.servers, setup_of(options).permissions.denied)
         if servers is not None:
             await stack.enter_async_context(servers)
@@ -110,10 +109,8 @@ class SageSessions(EditorSessions):
         if not model and resumed:
             with SessionIndex() as index:
                 model = index.get(resumed).model
-        if not (model or config.agent.model):
-            model = default_model(os.environ)[0]
-            if not model:
-                raise ConfigError("no model is named", hint=_NO_MODEL, key="model")
+        if not (model := model or find_model(config)):
+            raise ConfigError("no model is named", hint=_NO_MODEL, key="model")
         return model
 
     def list(self, folder: str | None, first: int, count: int) -> list[schema.SessionInfo]:

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from lyra.config import Config
 from lyra.config.asks import folder_asks
+from lyra.config.settings import find_model
 from lyra.config.trust import trust_for
 from lyra.core.clock import SystemClock
 from lyra.core.own_files import make_folder
-from lyra.core.providers import USUAL, default_model
+from lyra.core.providers import USUAL
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError, LyraError
 from lyra.models.settings import settings_of
@@ -61,7 +62,7 @@ async def doctor(session: LiveSession, arguments: SlashArguments) -> SlashResult
 def sage_checks(config: Config, folder: str, model: str = "", root: Path | None = None) -> Iterator[SageCheck]:
     """Yield the checks for a session in this folder; `model` is asked instead of the configured one, `root` has
     sessions."""
-    yield _model(config, model or config.agent.model or default_model(os.environ)[0])
+    yield _model(config, model or find_model(config))
     sessions = root or sessions_folder()
     writable = _writable(sessions)
     yield writable
