@@ -238,7 +238,7 @@ NOT_LONG = (
     "verify/surface/test_taps.py::test_what_is_off_does_nothing[program3-",
     *(
         f"verify/tasks/test_tasks.py::test_the_script_solves_the_task[{number}-"
-        for number in ("01", "17", "27", "34", "35", "37", "43")
+        for number in ("01", "17", "27", "34", "35", "37", "43", "46", "47")
     ),
     "vesper/runtime/test_crash.py::test_a_killed_payment_is_charged_once[charging-dual_verify]",
     "vesper/runtime/test_crash.py::test_a_killed_payment_is_charged_once[charged-direct_only]",
@@ -247,6 +247,7 @@ NOT_LONG = (
 _LONG_FILES = tuple(name for name in LONG if "::" not in name and not any(kept.startswith(name) for kept in NOT_LONG))
 # Tests that take the longest, by how their ids begin; they run first, so that no worker is left alone with one of them.
 _FIRST = (
+    "tests/verify/tasks/test_tasks.py::test_the_script_solves_the_task[48-",  # waits for a minute
     "tests/verify/simulation/test_sim.py",
     "tests/verify/crash/",
     "tests/agents/parallel/test_parallel.py::test_random",

@@ -16,7 +16,7 @@ from lyra.models.pricing import FREE
 from lyra.models.provider import Request
 from lyra.models.script import Reply, Script, ScriptedCall, ScriptedError
 from lyra.models.sim import SCRIPT_VARIABLE, SimProvider
-from lyra.models.stream import Completion, Fold, Started, StreamEvent, TextDelta, ThinkingDelta
+from lyra.models.stream import Completion, Fold, Started, StreamEvent, TextDelta, ThinkingDelta, ToolDelta, ToolEnd
 from lyra.models.wire.faults import KINDS
 from lyra.testing import SimClock, run_in_virtual_time
 
@@ -222,6 +222,16 @@ def test_calls_that_do_not_fit_max_tokens_are_not_made():
     script = {"replies": [{"text": "ok", "tool_calls": [{"name": "a", "arguments": {"x": "y" * 100}}]}]}
     whole = say(SimProvider(script), ask("q", max_tokens=10))
     assert (whole.tool_calls, whole.stop_reason, whole.usage.output_tokens) == ((), "max_tokens", 10)
+
+
+def test_an_answer_that_is_cut_ends_within_its_last_call():
+    """With the stop reason `max_tokens` half of the last call's arguments come, and no end of it."""
+    calls = (ScriptedCall("a", {"n": 1}), ScriptedCall("b", {"text": "x" * 40}))
+    reply = Reply(tool_calls=calls, stop_reason="max_tokens")
+    events, _ = asyncio.run(collect(SimProvider(Script(replies=(reply,))), ask("q")))
+    ends = [event.call.name for event in events if isinstance(event, ToolEnd)]
+    sent = "".join(event.text for event in events if isinstance(event, ToolDelta) and event.index == 1)
+    assert (ends, sent) == (["a"], '{"text":"xxxxxxxxxxxxxxxx')
 
 
 def test_latency_is_the_loops_time():

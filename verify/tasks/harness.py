@@ -15,13 +15,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from lyra.core.clock import SystemClock
 from lyra.testing.mock.server import MockServer
 from verify.tasks.task import Task
 
@@ -29,10 +31,11 @@ __all__ = ["SCRIPTED", "TaskOutcome", "run_task", "run_tasks"]
 
 SCRIPTED: Final = "anthropic/claude-sonnet-4-5"
 _SAGE: Final = (sys.executable, "-c", "import sys; from lyra.cli.main import sage; sys.exit(sage(sys.argv[1:]))")
+_SCRIPTED_USD: Final = "5"  # a smaller budget would hold a long answer
 _TASK_S: Final = 120.0
 _REAL_TASK_S: Final = 900.0
 _CHECK_S: Final = 60.0
-_FORGET: Final = ("__pycache__", ".pytest_cache", ".lyra")
+_FORGET: Final = ("__pycache__", ".pytest_cache", ".lyra")  # made by what runs in the folder
 
 
 class TaskOutcome(msgspec.Struct, frozen=True):
@@ -45,11 +48,12 @@ class TaskOutcome(msgspec.Struct, frozen=True):
 
 
 class _Run(msgspec.Struct, frozen=True):
-    """What `sage -p` printed, and how often the mock server was asked."""
+    """What `sage -p` printed, how often the mock server was asked, and the longest time between two of its answers."""
 
     lines: list[dict[str, Any]]
     error: str
     asked: int = 0
+    pause_s: float = 0.0
 
     @property
     def result(self) -> dict[str, Any]:
@@ -57,35 +61,45 @@ class _Run(msgspec.Struct, frozen=True):
 
 
 def run_tasks(tasks: Sequence[Task], *, jobs: int, model: str = "", budget_usd: str = "0.50") -> Iterator[TaskOutcome]:
-    """The outcomes of all tasks in their order, so many at once."""
-    with ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(lambda task: run_task(task, model=model, budget_usd=budget_usd), tasks)
+    """Yield the outcomes of all tasks in their order, so many at once, and those beside them that wait for a vendor."""
+    waiting = [task for task in tasks if task.wait_s and not model]
+    others = [task for task in tasks if task not in waiting]
+    with ThreadPoolExecutor(jobs + len(waiting)) as pool:
+        begun = {
+            task.name: pool.submit(run_task, task, model=model, budget_usd=budget_usd) for task in (*waiting, *others)
+        }
+        yield from (begun[task.name].result() for task in tasks)
 
 
 def run_task(task: Task, *, model: str = "", budget_usd: str = "0.50", command: Sequence[str] = _SAGE) -> TaskOutcome:
     """Do a task. `model` is a real one, empty is the script; `command` starts `sage`."""
     with tempfile.TemporaryDirectory(prefix="lyra-task-") as place:
-        folder = Path(place, "work")
+        folder, env = Path(place, "work"), _environment(task, Path(place, "home"))
         _write(folder, task.before)
+        _shell(task.setup, folder, env).check_returncode()
         problems = []
-        if task.fails_before and _check(task, folder) is None:
+        if task.fails_before and _check(task, folder, env) is None:
             problems.append("its check passes before anything is done")
         if model:
-            run = _run(task, folder, command, model, _environment(), budget_usd, _REAL_TASK_S)
+            run = _run(task, folder, command, model, env, budget_usd, _REAL_TASK_S)
             problems += [*_result(run), *_real_tree(task, folder)]
         else:
-            run = asyncio.run(_scripted(task, folder, command))
+            run = asyncio.run(_scripted(task, folder, command, env))
             problems += [*_result(run), *_requests(task, run), *_ends(task, run), *_scripted_tree(task, folder)]
-        problem = _check(task, folder)
+        problem = _check(task, folder, env)
         problems += [] if problem is None else [f"its check fails: {problem}"]
         return TaskOutcome(task.name, problems, float(run.result.get("cost_usd", 0)), run.result.get("turns", 0))
 
 
-async def _scripted(task: Task, folder: Path, command: Sequence[str]) -> _Run:
-    async with MockServer(task.script) as server:
-        env = {**_environment(), **server.env}
-        run = await asyncio.to_thread(_run, task, folder, command, SCRIPTED, env, "0.50", _TASK_S)
-        return msgspec.structs.replace(run, asked=len(server.requests))
+async def _scripted(task: Task, folder: Path, command: Sequence[str], env: Mapping[str, str]) -> _Run:
+    clock, answered = SystemClock(), list[float]()
+    async with MockServer(task.script, seen=lambda *_: answered.append(clock.monotonic())) as server:
+        timeout_s = _TASK_S + task.wait_s
+        run = await asyncio.to_thread(
+            _run, task, folder, command, SCRIPTED, {**env, **server.env}, _SCRIPTED_USD, timeout_s
+        )
+        pauses = [after - before for before, after in pairwise(answered)]
+        return msgspec.structs.replace(run, asked=len(server.requests), pause_s=max(pauses, default=0.0))
 
 
 def _run(
@@ -97,7 +111,8 @@ def _run(
     budget_usd: str,
     timeout_s: float,
 ) -> _Run:
-    words = ["-p", task.prompt, "--model", model, "--permission-mode", "accept-edits", "--allowed-tools", "Bash"]
+    words = ["-p", task.prompt, "--model", model, "--permission-mode", "accept-edits"]
+    words += [word for rule in ("Bash", *task.allowed) for word in ("--allowed-tools", rule)]
     words += [word for rule in task.disallowed for word in ("--disallowed-tools", rule)]
     words += ["--output-format", "stream-json", "--max-budget-usd", budget_usd]
     try:
@@ -116,10 +131,28 @@ def _run(
     return _Run([json.loads(line) for line in done.stdout.splitlines()], done.stderr)
 
 
-def _environment() -> dict[str, str]:
-    """This process's, with its Python as `python3`."""
+def _environment(task: Task, home: Path) -> dict[str, str]:
+    """Return this process's variables with its Python as `python3`, and the task's; one with `setup` has its own home
+    folder."""
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
-    return {**os.environ, "PATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {**os.environ, "PATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    if task.setup:
+        home.mkdir()
+        env = {name: value for name, value in env.items() if not name.startswith("XDG_")} | {"HOME": str(home)}
+    return env | {name: value.replace("~", str(home)) for name, value in task.env.items()}
+
+
+def _shell(commands: str, folder: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", "-c", commands],
+        cwd=folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_CHECK_S,
+        check=False,
+    )
 
 
 # ---------------------------------------------------------------- what is wrong
@@ -129,13 +162,19 @@ def _result(run: _Run) -> list[str]:
 
 
 def _requests(task: Task, run: _Run) -> list[str]:
-    return [] if run.asked == task.requests else [f"the model was asked {run.asked} times, not {task.requests}"]
+    retries = run.result.get("retries", 0)
+    problems = [] if run.asked == task.requests else [f"the model was asked {run.asked} times, not {task.requests}"]
+    if retries != task.retries:
+        problems.append(f"it was asked {retries} times again")
+    if run.pause_s < task.wait_s:
+        problems.append(f"it was left alone for {run.pause_s:.0f} s, not {task.wait_s:g} s")
+    return problems
 
 
 def _ends(task: Task, run: _Run) -> list[str]:
     """Whether each call ended as the task says."""
     ends = {line["id"]: line for line in run.lines if line["type"] == "tool_end"}
-    fails = [step.fails for step in task.steps for _ in step.calls]
+    fails = [step.fails for step in task.steps for _ in range(step.times) for _ in step.calls]
     in_order = [ends[line["id"]] for line in run.lines if line["type"] == "tool_start" and line["id"] in ends]
     if len(in_order) != len(fails):
         return [f"{len(in_order)} calls ended, not {len(fails)}"]
@@ -157,22 +196,13 @@ def _real_tree(task: Task, folder: Path) -> list[str]:
     return [f"{path} was changed" for path in task.kept if actual.get(path) != task.before.get(path)]
 
 
-def _check(task: Task, folder: Path) -> str | None:
-    """What the task's check says of a copy of the folder; None where it passes."""
+def _check(task: Task, folder: Path, env: Mapping[str, str]) -> str | None:
+    """Return what the task's check says of a copy of the folder; None where it passes."""
     with tempfile.TemporaryDirectory(prefix="lyra-check-") as place:
         copy = Path(place, "work")
         shutil.copytree(folder, copy, symlinks=True, ignore=shutil.ignore_patterns(*_FORGET))
         try:
-            done = subprocess.run(
-                ["sh", "-c", task.check],
-                cwd=copy,
-                env=_environment(),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=_CHECK_S,
-                check=False,
-            )
+            done = _shell(task.check, copy, env)
         except subprocess.TimeoutExpired:
             return f"it took longer than {_CHECK_S:g} s"
     return None if done.returncode == 0 else (done.stderr or done.stdout).strip()[-300:] or f"exit {done.returncode}"
@@ -180,7 +210,7 @@ def _check(task: Task, folder: Path) -> str | None:
 
 # ---------------------------------------------------------------- files
 def _files(folder: Path) -> dict[str, str]:
-    paths = (path for path in folder.rglob("*") if path.is_file() and not set(_FORGET) & set(path.parts))
+    paths = (path for path in folder.rglob("*") if path.is_file() and not {*_FORGET, ".git"} & set(path.parts))
     return {str(path.relative_to(folder)): path.read_bytes().decode(errors="backslashreplace") for path in paths}
 
 

@@ -139,11 +139,7 @@ class ChatWriter(VendorAnswerWriter):
             message["reasoning_content"] = thinking
         if answer.tool_calls:
             message["tool_calls"] = [
-                {
-                    "id": call.id,
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": arguments_text(call)},
-                }
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments_text(call)}}
                 for call in answer.tool_calls
             ]
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _STOPS[answer.stop_reason]}

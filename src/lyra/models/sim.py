@@ -27,6 +27,7 @@ from lyra.models.pricing import Price
 from lyra.models.provider import LLMProvider, Request
 from lyra.models.script import Reply, Script, ScriptedError
 from lyra.models.stream import (
+    CUT_BY_PROVIDER,
     Finished,
     Started,
     StreamEvent,
@@ -395,16 +396,20 @@ class _Fields:
 
 def _calls(reply: Reply, request: Request, fields: _Fields, chunks: str | int) -> tuple[list[StreamEvent], int]:
     """Return the events of the tool calls, and their tokens. An id is the same whenever the same conversation is
-    played."""
+    played. Of an answer that is cut (`stop_reason`), the last call is: half of its arguments come, and no end."""
     events: list[StreamEvent] = []
     tokens = 0
-    for index, scripted in enumerate(reply.tool_calls or ()):
+    calls = reply.tool_calls or ()
+    for index, scripted in enumerate(calls):
         call_id = scripted.id or f"call_{len(request.messages)}_{index}"
         call = ToolCall(call_id, scripted.name, fields.fill_all(scripted.arguments))
         text = msgspec.json.encode(call.arguments).decode()
         events.append(ToolStart(index, call_id, call.name))
+        is_cut = reply.stop_reason == CUT_BY_PROVIDER and scripted is calls[-1]
+        text = text[: len(text) // 2] if is_cut else text
         events += [ToolDelta(index, chunk) for chunk in _split(text, chunks)]
-        events.append(ToolEnd(index, call))
+        if not is_cut:
+            events.append(ToolEnd(index, call))
         tokens += _tokens(call.name) + _tokens(text)
     return events, tokens
 

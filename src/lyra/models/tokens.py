@@ -281,11 +281,7 @@ class ConversationTokens:
         return self.estimated
 
     def learn(
-        self,
-        model: str,
-        request: Request,
-        usage: TokenUsage,
-        later: Callable[[Callable[[], None]], None] | None = None,
+        self, model: str, request: Request, usage: TokenUsage, later: Callable[[Callable[[], None]], None] | None = None
     ) -> None:
         """Learn that the provider counted `usage` for this request. `later` receives the update of the shared
         estimator, to be run when other processes may see it."""

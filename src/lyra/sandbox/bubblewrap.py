@@ -58,11 +58,15 @@ def arguments(
     size = str(profile.limits.file_bytes)
     line += ["--proc", "/proc", *_kernel(), "--dev", "/dev", "--size", size, "--tmpfs", "/dev/shm"]  # noqa: S108 - its own
     line += ["--size", size, "--tmpfs", TEMPORARY, "--dir", HOME]
+    for name, path in profile.find_home_links():
+        line += ["--symlink", path, f"{HOME}/{name}"]
     for path in sorted(profile.readable):
         line += [] if path == "/" or _is_system_path(path) else ["--ro-bind", path, path]
     for path in sorted({path for root in profile.readable for path in find_hidden_inside(root)}):
         line += _hide(path, is_folder=os.path.isdir(path))
-    for source, place in interpreter_mounts(protected.all_environments(), _roots(profile)):
+    for source, place in interpreter_mounts(
+        (*protected.all_environments(), *profile.list_environments()), _roots(profile)
+    ):
         line += ["--ro-bind", source, place]
     for path in sorted(profile.writable_also):
         line += ["--bind", path, path]

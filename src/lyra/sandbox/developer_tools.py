@@ -1,7 +1,8 @@
 """The developer's own tools: folders outside the workspace that commands may read so that the usual programs run.
 
-`find_developer_tools()` gives those that exist: the active Python environment with its interpreter, the homes of
-version managers (pyenv, nvm, rustup, asdf, mise and their like), `~/.local/bin`, and the caches of package managers.
+`find_developer_tools()` gives those that exist: the active Python environment and those in `~/.venvs` and
+`~/.virtualenvs`, with their interpreters, the homes of version managers (pyenv, nvm, rustup, asdf, mise and their
+like), `~/.local/bin`, and the caches of package managers.
 They can be read and not written. Nothing else of the home folder is shown, and of these folders only parts that hold no
 keys: `~/.cargo/registry` and not `~/.cargo/credentials.toml`. `find_variables` are the variables by which such programs
 find their own files, since the home folder of a sandbox is another one.
@@ -14,9 +15,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from lyra.sandbox.paths import interpreter_mounts
-from lyra.sandbox.profile import NO_WORKSPACE, SYSTEM
+from lyra.sandbox.profile import ENVIRONMENT_HOMES, NO_WORKSPACE, SYSTEM
 
 _AT_HOME: Final = (
+    *ENVIRONMENT_HOMES,
     # Programs, and where the links among them lead.
     *(".local/bin", ".local/share/pipx", ".local/pipx", "bin", ".bun/bin", ".deno/bin", "go/bin", ".cargo/bin"),
     # Version managers.

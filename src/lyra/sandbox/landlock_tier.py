@@ -37,12 +37,7 @@ _O_PATH: Final = getattr(os, "O_PATH", 0) | os.O_CLOEXEC
 
 
 def ruleset_of(
-    profile: Profile,
-    protected: ProtectedPaths,
-    *,
-    private: str,
-    port: int | None,
-    closed: ClosedFolders | None = None,
+    profile: Profile, protected: ProtectedPaths, *, private: str, port: int | None, closed: ClosedFolders | None = None
 ) -> Ruleset:
     """Return the rules; `private` is the folder that is HOME and TMPDIR, `port` the proxy's. `closed` takes the folders
     in which nothing new can be made by these rules."""
@@ -56,7 +51,16 @@ def ruleset_of(
         _open_all(rules, (*_DEVICES, private, *(path for path in profile.writable_also if path not in known)), WRITE)
         for root in {*profile.readable} - {"/"} - system - known:
             _open_all(rules, (root,), READ, around=_within(root, folders))
-        _open_all(rules, {source for source, _ in interpreter_mounts(protected.all_environments(), (*known,))}, READ)
+        _open_all(
+            rules,
+            {
+                source
+                for source, _ in interpreter_mounts(
+                    (*protected.all_environments(), *profile.list_environments()), (*known,)
+                )
+            },
+            READ,
+        )
         for root, inside, rights in folders:
             _open_all(rules, (root,), rights, around=inside, closed=closed)
         if closed is not None and closed.folders:

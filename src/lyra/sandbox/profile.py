@@ -41,6 +41,7 @@ SYSTEM_FILES: Final = (
 NO_WORKSPACE: Final = frozenset({"/", "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/run", "/sbin"}) | {
     *("/sys", "/usr", "/var", "/home", "/tmp", "/opt", "/srv", "/mnt")  # noqa: S108 - refused, not used
 }
+ENVIRONMENT_HOMES: Final = (".venvs", ".virtualenvs")  # where people keep Python environments, below their home
 _ENVIRONMENT: Final = ("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TERM", "TZ", "COLORTERM", "NO_COLOR")
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -129,6 +130,18 @@ class Profile:
             limits=limits or Limits(),
             grant=grant if grant.deny else None,
         )
+
+    def find_home_links(self) -> list[tuple[str, str]]:
+        """Return the folders of Python environments that `~` leads to in the command, too: their names and paths."""
+        home = os.path.realpath(os.path.expanduser("~"))
+        folders = ((name, os.path.join(home, name)) for name in ENVIRONMENT_HOMES)
+        return [(name, path) for name, path in folders if path in self.readable]
+
+    def list_environments(self) -> list[str]:
+        """Return the Python environments among the folders that may be read, for which their interpreters are shown."""
+        folders = [path for _, path in self.find_home_links()]
+        inside = [os.path.join(folder, name) for folder in folders for name in os.listdir(folder)]
+        return [path for path in (*self.readable, *inside) if os.path.exists(f"{path}/pyvenv.cfg")]
 
     def environment(self, *, home: str, temporary: str) -> dict[str, str]:
         """Return the environment of the command: a few variables of Lyra's own environment, then those of the

@@ -368,11 +368,7 @@ class _Search:
 
 
 def find(
-    profile: Profile,
-    *,
-    most: int | None = None,
-    before: ProtectedPaths | None = None,
-    places: Places | None = None,
+    profile: Profile, *, most: int | None = None, before: ProtectedPaths | None = None, places: Places | None = None
 ) -> ProtectedPaths:
     """Return every protected path in the workspace and in the other writable folders; in each at most `most` entries
     are searched. With the result `before` a command, folders that were closed since are opened again. `places` are
@@ -414,10 +410,7 @@ def _result(search: _Search, most: int, absent: list[str], *, has_places: bool) 
     before."""
     profile = search.profile
     no_write, no_read = _list_denied(profile, "fs.write"), _list_denied(profile, "fs.read")
-    for paths, into in (
-        (profile.protected + no_write, search.read_only),
-        (profile.hidden + no_read, search.hidden),
-    ):
+    for paths, into in ((profile.protected + no_write, search.read_only), (profile.hidden + no_read, search.hidden)):
         for path in (path for path in paths if "/" in path):
             real = os.path.realpath(os.path.join(profile.workspace, path))
             root = profile.workspace.rstrip("/") + "/"

@@ -266,6 +266,8 @@ class Landlock:
         undo.append(_remove(private))
         home = f"{private}/home"
         os.mkdir(home, 0o700)
+        for name, path in profile.find_home_links():
+            os.symlink(path, f"{home}/{name}")
         env: Mapping[str, str] = profile.environment(home=home, temporary=private)
         if proxy is not None:
             env = {**_proxy_environment(await proxy.listen_tcp()), **env}

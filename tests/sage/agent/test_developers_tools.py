@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,21 @@ async def test_the_developers_tools_are_there(project: Project, home: Path) -> N
     assert outputs[0].count("my tool runs") == 3
     assert "a packagea wheelpython 3.12" in outputs[1]
     assert f"{home}/env {home}/.pyenv {home}/.rustup" in outputs[2]
+
+
+async def test_environments_that_are_not_active_are_there_by_their_usual_names(
+    project: Project, tmp_path: Path
+) -> None:
+    """Those in `~/.venvs` and `~/.virtualenvs`, with an interpreter that lies where nothing else is shown."""
+    installed, library = Path(sys.base_prefix, "bin"), f"lib/python3.{sys.version_info.minor}/site-packages"
+    for folder in (".venvs", ".virtualenvs"):
+        environment = project.home / folder / "shop"
+        put(environment / "pyvenv.cfg", f"home = {installed}\n")
+        put(environment / library / "tariff.py", f"print('in {folder}')\n")
+        (environment / "bin").mkdir()
+        (environment / "bin/python").symlink_to(installed / "python3")
+    (output,) = await run(project, "~/.venvs/shop/bin/python -m tariff && ~/.virtualenvs/shop/bin/python -m tariff")
+    assert output.splitlines()[:2] == ["in .venvs", "in .virtualenvs"]
 
 
 async def test_nothing_else_of_the_home_folder_is_there(project: Project, home: Path) -> None:

@@ -52,11 +52,16 @@ def test_the_script_solves_the_task(name: str):
 def test_there_are_enough_tasks_of_enough_kinds():
     """The suite uses every tool for files and commands, sub-agents, and calls that fail."""
     used = {call["name"] for task in TASKS.values() for step in task.steps for call in step.calls}
-    assert len(TASKS) >= 32
+    assert len(TASKS) >= 50
     assert used >= {"Read", "Write", "Edit", "MultiEdit", "Glob", "Grep", "NotebookEdit", "Bash", "BashOutput"}
-    assert used >= {"KillShell", "TodoWrite", "Task", "RepoMap"}
+    assert used >= {"KillShell", "TodoWrite", "Task", "RepoMap", "Git"}
     assert sum(any(step.fails for step in task.steps) for task in TASKS.values()) >= 3
-    assert sum(bool(task.helpers) for task in TASKS.values()) >= 2
+    assert sum(bool(task.helpers) for task in TASKS.values()) >= 3
+    steps = [step for task in TASKS.values() for step in task.steps]
+    assert {step.error["kind"] for step in steps if step.error} >= {"rate_limit", "stream_truncated", "connection"}
+    assert max(task.wait_s for task in TASKS.values()) == 60
+    assert max(step.times for step in steps) >= 10
+    assert sum(step.is_cut for step in steps) >= 2
 
 
 @pytest.mark.parametrize(
@@ -103,7 +108,7 @@ def test_there_are_enough_tasks_of_enough_kinds():
             id="a denied call",
         ),
         pytest.param(
-            replace(SMALL, helpers=[HelperStep("Explore", "It is there.")]),
+            replace(SMALL, helpers=[HelperStep("Explore", text="It is there.")]),
             ["the model was asked 3 times, not 4"],
             id="a sub-agent that is not asked",
         ),
@@ -114,6 +119,14 @@ def test_a_planted_bug_is_reported(task: Task, expected: list[str]):
     reported = problems(task)
     assert len(reported) == len(expected), reported
     assert all(problem.startswith(start) for problem, start in zip(reported, expected, strict=True)), reported
+
+
+def test_retries_are_counted():
+    """An answer that is refused once is asked for again, and a refusal that is not met is reported."""
+    refused = Step(READ.calls, error={"kind": "overloaded", "retry_after_s": 0.05, "attempts": 1})
+    assert problems(replace(SMALL, steps=[refused, WRITE])) == []
+    unmet = replace(SMALL, steps=[READ, WRITE, Step(text="Done."), replace(refused, calls=[])])
+    assert problems(unmet) == ["the model was asked 3 times, not 6", "it was asked 0 times again"]
 
 
 def test_a_run_without_a_result_is_reported():

@@ -290,17 +290,7 @@ _EVENT: Final = msgspec.json.Decoder(_Event)
 class AnthropicReader(ServerEventReader):
     """Turns the bytes of one answer into events."""
 
-    __slots__ = (
-        "_blocks",
-        "_signatures",
-        "_sources",
-        "_spoken",
-        "_started",
-        "_stop",
-        "_tools",
-        "_usage",
-        "_whole",
-    )
+    __slots__ = ("_blocks", "_signatures", "_sources", "_spoken", "_started", "_stop", "_tools", "_usage", "_whole")
 
     def __init__(self) -> None:
         super().__init__()

@@ -284,17 +284,7 @@ _EVENT: Final = msgspec.json.Decoder(_Event)
 class BedrockReader(EventReader):
     """Turns the bytes of one answer into events. With an `answer` tool, its input is the text of the answer."""
 
-    __slots__ = (
-        "_answer",
-        "_answering",
-        "_frames",
-        "_held",
-        "_model",
-        "_signatures",
-        "_stop",
-        "_tools",
-        "_whole",
-    )
+    __slots__ = ("_answer", "_answering", "_frames", "_held", "_model", "_signatures", "_stop", "_tools", "_whole")
 
     def __init__(self, model: str = "", answer: AnswerTool | None = None) -> None:
         super().__init__()

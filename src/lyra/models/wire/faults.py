@@ -106,10 +106,7 @@ _BY_SENTENCE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
             "input is too long",
         ),
     ),
-    (
-        "content_filter",
-        ("content_filter", "content management policy", "content filtering policy", "safety system"),
-    ),
+    ("content_filter", ("content_filter", "content management policy", "content filtering policy", "safety system")),
     ("not_found", ("model identifier is invalid",)),
 )
 _HINTS: Final[dict[str, str]] = {

@@ -322,10 +322,7 @@ def find_named_places(root: str, repositories: Iterable[str], others: Sequence[s
     """Return what git's settings name inside a folder, which is a real path. Besides the repositories found in it those
     count that it lies in, and those of the other folders that a command may write. Paths that are protected by their
     names are left out."""
-    counted = [
-        *repositories,
-        *(dot_git for folder in (root, *others) for dot_git in enclosing_repositories(folder)),
-    ]
+    counted = [*repositories, *(dot_git for folder in (root, *others) for dot_git in enclosing_repositories(folder))]
     read_only: dict[str, None] = {}
     missing: dict[str, None] = {}
     links: dict[str, None] = {}

@@ -123,16 +123,7 @@ _SESSIONS: Final = (
     *("Library/LaunchAgents", ".config/google-chrome", ".config/chromium"),
     *(".vnc/xstartup", ".mutt"),
 )
-READ_ONLY: Final = (
-    *_VERSION_CONTROL,
-    *LYRAS,
-    *_SHELLS,
-    *_EDITORS,
-    *_AGENTS,
-    *_PACKAGES,
-    *_INTERPRETERS,
-    *_SESSIONS,
-)
+READ_ONLY: Final = (*_VERSION_CONTROL, *LYRAS, *_SHELLS, *_EDITORS, *_AGENTS, *_PACKAGES, *_INTERPRETERS, *_SESSIONS)
 # Checkers that editors run by themselves: their settings are code, or name plugins to load.
 _CHECKERS: Final = (
     *(".flake8", "mypy.ini", ".mypy.ini", ".sqlfluff", ".eslintrc*", "eslint.config.*", ".prettierrc*"),
