@@ -22,13 +22,16 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests import warm
 from tests.cases import cases
 from tests.limits import LimitMissed
 from verify.home import use_own_home
+from verify.served import ServedProcess
 
 _HERE = Path(__file__).parent
 
 use_own_home()
+ServedProcess.start_lyra = staticmethod(warm.start_lyra)
 
 pytest_plugins = [
     "tests.memory_folders",

@@ -80,11 +80,6 @@ SqliteStore.__init__ = _opening  # type: ignore[method-assign, assignment]
 standing._write_record = _recording
 
 
-def pytest_collection_finish() -> None:
-    gc.collect()
-    gc.freeze()  # what stays for the whole run is not looked at again and again
-
-
 def pytest_runtest_logstart(nodeid: str) -> None:
     global _test, _count
     _test, _count = nodeid, _count + 1

@@ -15,9 +15,11 @@ import contextlib
 import functools
 import gc
 import importlib
+import io
 import json
 import os
 import runpy
+import select
 import selectors
 import shutil
 import signal
@@ -28,7 +30,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -99,31 +101,110 @@ def run(
     return subprocess.CompletedProcess([target, *args], code, *texts)
 
 
+class Process:
+    """A command that goes on beside the test; used as a `subprocess.Popen`, and started by `start`."""
+
+    def __init__(self, request: dict[str, Any], stdout: Any, stderr: Any) -> None:
+        self.returncode: int | None = None
+        self._reading = threading.Lock()
+        self.stdout, out = _output(stdout, 1)
+        self.stderr, err = _output(stderr, 2)
+        with open(os.devnull) as nothing:
+            self._connection = call(place(), request, [nothing.fileno(), out, err])
+        for fd in {out, err} - {1, 2}:
+            os.close(fd)
+        line = b""
+        while not line.endswith(b"\n"):
+            line += self._connection.recv(1)
+        self.pid = int(line)
+
+    def poll(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if not self._reading.acquire(timeout=-1 if timeout is None else timeout):  # another thread waits for it
+            raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+        try:
+            if self.returncode is None:
+                if not select.select([self._connection], [], [], timeout)[0]:
+                    raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+                with self._connection, self._connection.makefile() as answer:
+                    self.returncode = int(answer.read())
+            return self.returncode
+        finally:
+            self._reading.release()
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self) -> tuple[bytes, bytes]:
+        """What it writes until its end; of two pipes one after the other, so that neither may hold much."""
+        texts = [b"", b""]
+        for at, pipe in enumerate((self.stdout, self.stderr)):
+            if pipe is not None:
+                with pipe:
+                    texts[at] = pipe.read()
+        self.wait()
+        return texts[0], texts[1]
+
+
+def _output(given: Any, standard: int) -> tuple[Any, int]:
+    """The end of a pipe to read, if one is wanted, and the stream for the process."""
+    if given == subprocess.PIPE:
+        reading, writing = os.pipe()
+        return open(reading, "rb"), writing
+    if given == subprocess.DEVNULL:
+        return None, os.open(os.devnull, os.O_WRONLY)
+    return None, standard if given is None else os.dup(given.fileno())
+
+
+def start(
+    target: str, args: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdout: Any = None, stderr: Any = None
+) -> subprocess.Popen[bytes] | Process:
+    """Call `module:function`, or run a file, as a command that goes on beside the test, without standard input."""
+    if os.environ.get(FRESH) == "1":
+        command = [*fresh(target), *args]
+        return subprocess.Popen(command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
+    request = {"target": target, "args": [*args], "cwd": str(cwd), "env": dict(env)}
+    return Process(request, stdout, stderr)
+
+
+def start_lyra(words: Sequence[str], **options: Any) -> subprocess.Popen[bytes] | Process:
+    """Start `lyra` with a pipe for its output."""
+    return start("lyra.cli.main:main", words, stdout=subprocess.PIPE, **options)
+
+
+def close(process: subprocess.Popen[bytes] | Process) -> None:
+    """Kill it if it goes on, and close its pipes."""
+    process.kill()
+    process.wait()
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+
+
 class Started:
-    """Calls `module:function`, or runs a file, as a command that goes on beside the test, without standard input."""
+    """As `start`, with its output as text."""
 
     def __init__(self, target: str, args: Sequence[str], *, cwd: Path, env: dict[str, str]) -> None:
-        reading, writing = os.pipe()
-        self.stdout = open(reading, encoding="utf-8")  # noqa: SIM115 - closed by `communicate`
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - the same
-        self.returncode: int | None = None
-        streams = (writing, self._stderr.fileno())
-        self._connection = self._process = None
-        if os.environ.get(FRESH) == "1":
-            command = [*fresh(target), *args]
-            self._process = subprocess.Popen(
-                command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=streams[0], stderr=streams[1]
-            )
-            self.pid = self._process.pid
-        else:
-            request = {"target": target, "args": args, "cwd": str(cwd), "env": env}
-            with open(os.devnull) as nothing:
-                self._connection = call(place(), request, [nothing.fileno(), *streams])
-            line = b""
-            while not line.endswith(b"\n"):
-                line += self._connection.recv(1)
-            self.pid = int(line)
-        os.close(writing)
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `communicate`
+        self._process = start(target, args, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=self._stderr)
+        assert self._process.stdout is not None
+        self.stdout = io.TextIOWrapper(self._process.stdout, encoding="utf-8")
+        self.pid = self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.returncode
 
     def send_signal(self, number: int) -> None:
         os.kill(self.pid, number)
@@ -138,18 +219,13 @@ class Started:
         ending.start()
         with self.stdout, self._stderr:
             rest = self.stdout.read()
-            self.returncode = self._process.wait() if self._process is not None else self._code()
+            self._process.wait()
             expired = ending.finished.is_set()
             ending.cancel()
             told = self.told()
         if expired:
             raise subprocess.TimeoutExpired(str(self.pid), timeout)
         return rest, told
-
-    def _code(self) -> int:
-        assert self._connection is not None
-        with self._connection, self._connection.makefile() as answer:
-            return int(answer.read())
 
 
 def _feed(end: int, text: bytes) -> None:

@@ -1,7 +1,8 @@
 """A real `lyra serve` as a process of its own, to be killed, stopped, attacked and measured; with a worker in another.
 
 `ServedProcess` starts the server on a store and, after it has ended, again on the same addresses, so that clients and
-the worker find it where it was. Its stderr goes to a file in its folder.
+the worker find it where it was. Its stderr goes to a file in its folder. The tests put a quicker way to start it at
+`ServedProcess.start_lyra`.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import os
 import signal
 import subprocess  # noqa: TID251 - a server that is killed is a process of its own
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, ClassVar, Final
 
 __all__ = ["OPERATOR", "USER_TOKEN", "ServedProcess"]
 
@@ -24,8 +25,15 @@ _START_S: Final = 60.0
 _SOURCE: Final = Path(__file__).parents[1]
 
 
+def _start_lyra(words: list[str], *, cwd: Path, env: dict[str, str], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "lyra", *words]
+    return subprocess.Popen(command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=stderr)  # noqa: S603 - our own words
+
+
 class ServedProcess:
     """See the module. `load` is the file for `--load`, `flags` are more words of the command line."""
+
+    start_lyra: ClassVar[Callable[..., Any]] = staticmethod(_start_lyra)
 
     def __init__(
         self,
@@ -41,8 +49,8 @@ class ServedProcess:
         self._db = db
         self._load = load
         self._flags = flags
-        self._process: subprocess.Popen[bytes] | None = None
-        self._worker: subprocess.Popen[bytes] | None = None
+        self._process: Any = None  # what `start_lyra` gave
+        self._worker: Any = None
         self.grpc = "127.0.0.1:0"
         self.http = "127.0.0.1:0"
         self.life = 0  # starts so far
@@ -88,7 +96,7 @@ class ServedProcess:
     async def ended(self) -> int:
         """The exit code, once the server has ended."""
         assert self._process is not None
-        code = await asyncio.to_thread(self._process.wait, _START_S)
+        code: int = await asyncio.to_thread(self._process.wait, _START_S)
         self._close_output(self._process)
         return code
 
@@ -116,7 +124,7 @@ class ServedProcess:
         fields = Path(f"/proc/{self.running_pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def _spawn(self, words: list[str], name: str) -> subprocess.Popen[bytes]:
+    def _spawn(self, words: list[str], name: str) -> Any:
         env = {
             **os.environ,
             "LYRA_TOKEN": OPERATOR,
@@ -125,11 +133,9 @@ class ServedProcess:
             **self.env,
         }
         with (self.folder / f"{name}.errors").open("ab") as errors:
-            return subprocess.Popen(  # noqa: S603 - our own words
-                [sys.executable, "-m", "lyra", *words], cwd=self.folder, env=env, stdout=subprocess.PIPE, stderr=errors
-            )
+            return self.start_lyra(words, cwd=self.folder, env=env, stderr=errors)
 
-    async def _first_line(self, process: subprocess.Popen[bytes], name: str) -> dict[str, Any]:
+    async def _first_line(self, process: Any, name: str) -> dict[str, Any]:
         assert process.stdout is not None
         async with asyncio.timeout(_START_S):
             line = await asyncio.to_thread(process.stdout.readline)
@@ -140,6 +146,6 @@ class ServedProcess:
         return ready
 
     @staticmethod
-    def _close_output(process: subprocess.Popen[bytes]) -> None:
+    def _close_output(process: Any) -> None:
         if process.stdout is not None:
             process.stdout.close()

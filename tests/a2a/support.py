@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Self
 
 from lyra.a2a import RemoteAgent
 from lyra.agents.agent import Agent
 from lyra.models.sim import SimProvider
+from tests import warm
 from tests.server.http.support import in_loop
+
+SERVER = Path(__file__).parent / "sdk_server.py"
 
 __all__ = ["SdkServer", "asking", "in_loop"]
 
@@ -23,7 +26,7 @@ class SdkServer:
         self.log.touch()
         self._version = version
         self._port = 0
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Any = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -33,18 +36,14 @@ class SdkServer:
         self.kill()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "tests.a2a.sdk_server", str(self._port), str(self.log), self._version]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
+        words = [str(self._port), str(self.log), self._version]
+        self._process = warm.start(str(SERVER), words, cwd=self.log.parent, env=os.environ, stdout=subprocess.PIPE)
         self._port = int(self._process.stdout.readline())
 
     def kill(self) -> None:
         """SIGKILL."""
         if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            assert self._process.stdout is not None
-            self._process.stdout.close()
+            warm.close(self._process)
             self._process = None
 
     @property

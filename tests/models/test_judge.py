@@ -49,7 +49,7 @@ def test_a_tool_is_called(llmock: Any, judged: Judged) -> None:
 
 
 def test_too_many_requests_with_a_pause(llmock: Any, judged: Judged) -> None:
-    llmock.rate_limit(times=2, retry_after=0.5)
+    llmock.rate_limit(times=2, retry_after=0.2)
     assert answer(llmock, judged).text
     assert len(llmock.requests) == 3
     llmock.assert_resilient(strict=True)
@@ -57,14 +57,14 @@ def test_too_many_requests_with_a_pause(llmock: Any, judged: Judged) -> None:
 
 @pytest.mark.parametrize("status", [500, 503, 529])
 def test_a_provider_that_is_down_for_a_moment(llmock: Any, judged: Judged, status: int) -> None:
-    llmock.fail(status, times=2)
+    llmock.fail(status, times=2, retry_after=0.2)
     assert answer(llmock, judged).text
     assert len(llmock.requests) == 3
     llmock.assert_resilient(strict=True)
 
 
 def test_an_outage_is_given_up(llmock: Any, judged: Judged) -> None:
-    llmock.outage()
+    llmock.fail(503, times=None, retry_after=0.2)
     with pytest.raises(ModelError) as caught:
         answer(llmock, judged)
     assert caught.value.kind == "overloaded"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +15,7 @@ import pytest
 
 from lyra.models.pricing import price_of
 from lyra.models.stream import TokenUsage
+from tests import warm
 from tests.server.gateway.support import OPENAI_KEY, SSE, FakeProvider, Received, Reply, chat_stream
 from tests.server.http.support import in_loop
 from verify.servers import PostgresServer, postgres_missing
@@ -48,7 +47,7 @@ def postgres() -> Iterator[PostgresServer]:
 class ServeProcess:
     """A `lyra serve --gateway` that is ready."""
 
-    def __init__(self, process: asyncio.subprocess.Process, url: str) -> None:
+    def __init__(self, process: Any, url: str) -> None:
         self.process = process
         self.operator = httpx.AsyncClient(base_url=url, headers={"authorization": f"Bearer {TOKEN}"}, timeout=60)
         self.url = url
@@ -58,12 +57,12 @@ class ServeProcess:
         return view
 
     async def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        await self.process.wait()
+        self.process.kill()
+        await asyncio.to_thread(self.process.wait)
         await self.operator.aclose()
 
 
-async def start_serve(folder: Path, db: str, provider: FakeProvider, stderr: Any = None) -> asyncio.subprocess.Process:
+def start_serve(folder: Path, db: str, provider: FakeProvider, stderr: Any = None) -> Any:
     """A `lyra serve --gateway` that has just been started."""
     env = {
         **os.environ,
@@ -73,33 +72,22 @@ async def start_serve(folder: Path, db: str, provider: FakeProvider, stderr: Any
         "OPENAI_API_KEY": OPENAI_KEY,
         "OPENAI_BASE_URL": f"{provider.url}/v1",
     }
-    command = [
-        sys.executable,
-        "-m",
-        "lyra",
-        "serve",
-        "--gateway",
-        "--grpc",
-        "none",
-        "--http",
-        "127.0.0.1:0",
-        "--db",
-        db,
-    ]
-    pipe = asyncio.subprocess.PIPE
-    return await asyncio.create_subprocess_exec(*command, cwd=folder, env=env, stdout=pipe, stderr=stderr)
+    words = ["serve", "--gateway", "--grpc", "none", "--http", "127.0.0.1:0", "--db", db]
+    return warm.start_lyra(words, cwd=folder, env=env, stderr=stderr)
+
+
+async def first_line(process: Any) -> bytes:
+    line: bytes = await asyncio.to_thread(process.stdout.readline)
+    return line
 
 
 @asynccontextmanager
 async def serve(folder: Path, db: str, provider: FakeProvider, stderr: Any = None) -> AsyncIterator[ServeProcess]:
-    process = await start_serve(folder, db, provider, stderr)
+    process = start_serve(folder, db, provider, stderr)
     try:
-        assert process.stdout is not None
-        yield ServeProcess(process, json.loads(await process.stdout.readline())["http"])
+        yield ServeProcess(process, json.loads(await first_line(process))["http"])
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        warm.close(process)
 
 
 async def ask(url: str, key: str, done: list[bytes]) -> None:
@@ -115,7 +103,7 @@ async def ask(url: str, key: str, done: list[bytes]) -> None:
 
 async def ask_on(server: ServeProcess, key: str, done: list[bytes]) -> None:
     """Ask again and again, until the server is gone."""
-    while server.process.returncode is None:
+    while server.process.poll() is None:
         await ask(server.url, key, done)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,8 +13,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests import warm
 from tests.server.gateway.support import SSE, FakeProvider, Received, Reply, chat_stream
-from tests.server.gateway.test_killed import BODY, COST, ServeProcess, ask, serve, start_serve
+from tests.server.gateway.test_killed import BODY, COST, ServeProcess, ask, first_line, serve, start_serve
 from tests.server.gateway.test_killed import postgres as postgres  # noqa: PLC0414 - a fixture
 from tests.server.http.support import in_loop
 from verify.servers import PostgresServer
@@ -29,17 +31,15 @@ async def taking_over(folder: Path, db: str, provider: FakeProvider) -> AsyncIte
     """A server that is started again and again, as a supervisor of services does, until the store is its own."""
     ready = b""
     while not ready:
-        process = await start_serve(folder, db, provider, asyncio.subprocess.DEVNULL)
-        assert process.stdout is not None
-        ready = await process.stdout.readline()
+        process = start_serve(folder, db, provider, subprocess.DEVNULL)
+        ready = await first_line(process)
         if not ready:
-            assert await process.wait() == 1
+            assert await asyncio.to_thread(process.wait) == 1
+            warm.close(process)
     try:
         yield ServeProcess(process, json.loads(ready)["http"])
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        warm.close(process)
 
 
 def test_the_second_server_is_refused(tmp_path: Path, postgres: PostgresServer) -> None:
@@ -54,8 +54,8 @@ def test_the_second_server_is_refused(tmp_path: Path, postgres: PostgresServer) 
             made = await first.operator.post("/api/keys", json={"name": "ci", "budget": "$1"})
             done: list[bytes] = []
             await ask(first.url, made.json()["key"], done)
-            second = await start_serve(tmp_path, db, provider, asyncio.subprocess.PIPE)
-            stdout, stderr = await second.communicate()
+            second = start_serve(tmp_path, db, provider, subprocess.PIPE)
+            stdout, stderr = await asyncio.to_thread(second.communicate)
             assert (second.returncode, stdout) == (1, b"")
             assert f"process {first.process.pid} on" in stderr.decode()
             await ask(first.url, made.json()["key"], done)
@@ -76,7 +76,7 @@ async def _paused_and_taken_over(folder: Path, db: str) -> None:
 
     async with FakeProvider(reply) as provider, asyncio.TaskGroup() as group:
         done: list[bytes] = []
-        async with serve(folder, db, provider, asyncio.subprocess.PIPE) as first:
+        async with serve(folder, db, provider, subprocess.PIPE) as first:
             made = await first.operator.post("/api/keys", json={"name": "ci", "budget": f"${BUDGET / 1_000_000:.6f}"})
             key = made.json()["key"]
             for _ in range(2):
@@ -94,9 +94,11 @@ async def _paused_and_taken_over(folder: Path, db: str) -> None:
                 late = group.create_task(asked(first.url, key))
                 first.process.send_signal(signal.SIGCONT)
                 gate.set()
-                assert first.process.stderr is not None
-                words = (await first.process.stderr.read()).decode()
-                assert (await first.process.wait(), "another server has taken over the store" in words) == (1, True)
+                words = (await asyncio.to_thread(first.process.stderr.read)).decode()
+                assert (
+                    await asyncio.to_thread(first.process.wait),
+                    "another server has taken over the store" in words,
+                ) == (1, True)
                 await asyncio.gather(*calls)
                 assert await late in (None, 503)
                 assert (len(done), len(provider.received)) == (2, 2 + in_flight)  # no answer was whole, no call is new

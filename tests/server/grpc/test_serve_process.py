@@ -17,6 +17,7 @@ import grpc.aio
 import pytest
 
 from lyra.server.generated import engine_pb2 as pb
+from tests import warm
 from tests.server.grpc.client import ALICE, TOKENS, Client, on_loop, rest
 from verify.servers import PostgresServer, postgres_missing
 
@@ -76,9 +77,9 @@ class ServeProcess:
         )
         (folder / "tokens").chmod(0o600)
         (folder / "setup.py").write_text(SETUP)
-        command = [sys.executable, "-m", "lyra", "serve", "--grpc", "127.0.0.1:0", "--http", "none", "--db", db]
-        command += ["--token-file", str(folder / "tokens"), "--load", str(folder / "setup.py"), *options]
-        self.process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=stderr, text=True)
+        words = ["serve", "--grpc", "127.0.0.1:0", "--http", "none", "--db", db]
+        words += ["--token-file", str(folder / "tokens"), "--load", str(folder / "setup.py"), *options]
+        self.process = warm.start_lyra(words, cwd=folder, env=os.environ, stderr=stderr)
         assert self.process.stdout is not None
         self.address = json.loads(self.process.stdout.readline())["grpc"]
 
@@ -186,7 +187,7 @@ def test_nothing_that_was_answered_is_lost_when_the_server_is_killed(db: str, tm
             if await client.status("KernelService/RecordUsage", pid=pid, llm_calls=number % 7) == "OK":
                 used[pid] = number % 7
         if len(used) == 200:
-            os.kill(served.process.pid, signal.SIGKILL)
+            served.process.kill()
 
     async def create_until_killed() -> None:
         async with grpc.aio.insecure_channel(served.address) as channel:

@@ -8,5 +8,5 @@ import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not config.option.markexpr.startswith("not slow"):
+    if not config.option.markexpr.startswith("not slow") and "not long" not in config.option.markexpr:
         config.pluginmanager.register(importlib.import_module("schemathesis.pytest.plugin"), "schemathesis of tests")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from lyra.core.clock import SystemClock, block
 from tests import warm
 from tests.source import KEPT, PYTHONPATH
 
-COMMAND = warm.fresh("lyra.cli.main:main")
 OPERATOR = "operator-token-0123456789"
 ALICE = "alice-token-0123456789abc"
 WAIT_S = 60.0
@@ -69,9 +67,7 @@ class Program:
         self.errors = folder / f"errors-{len(list(folder.glob('errors-*')))}"
         home = {"HOME": str(folder), "PYTHONPATH": PYTHONPATH, "LC_ALL": "C.UTF-8", "LYRA_TOKEN": OPERATOR}
         with self.errors.open("wb") as errors:
-            self.process = subprocess.Popen(
-                [*COMMAND, *words], cwd=folder, env={**kept, **home, **env}, stdout=subprocess.PIPE, stderr=errors
-            )
+            self.process = warm.start_lyra(words, cwd=folder, env={**kept, **home, **env}, stderr=errors)
         self.ready: dict[str, Any] = {}
 
     def wait_ready(self) -> Program:
@@ -92,11 +88,7 @@ class Program:
         return self.process.wait(WAIT_S)
 
     def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait(WAIT_S)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        warm.close(self.process)
 
 
 class World:

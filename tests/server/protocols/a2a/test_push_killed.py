@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,40 +15,40 @@ import httpx
 import pytest
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 
+from tests import warm
 from tests.server.http.test_webhooks import Receiver, receiving
-from tests.server.protocols.a2a.support import ADA, in_loop, message, task_of
+from tests.server.protocols.a2a.support import ADA, in_loop, message, serving, task_of
 from tests.server.protocols.a2a.test_push import PASSWORD, TOKEN, config
-
-pytestmark = pytest.mark.slow
-
-SERVER = """
-import asyncio, sys
-from tests.server.protocols.a2a.support import serving
 from tests.server.protocols.a2a.test_questions import clerk
 
-async def main(store, place):
-    async with serving(clerk(), store=store, inside=(place,)) as served:
-        print(served.url, flush=True)
-        await asyncio.Event().wait()
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[4]
 
-asyncio.run(main(*sys.argv[1:]))
-"""
+
+def serve() -> None:
+    """What the process of the server runs."""
+
+    async def main(store: str, place: str) -> None:
+        async with serving(clerk(), store=Path(store), inside=(place,)) as served:
+            print(served.url, flush=True)
+            await asyncio.Event().wait()
+
+    asyncio.run(main(*sys.argv[1:]))
 
 
 @asynccontextmanager
 async def killed_at_the_end(store: Path, receiver: Receiver) -> AsyncIterator[Any]:
     """The SDK's client of a server in a process of its own, which is killed in the end."""
-    words = (sys.executable, "-c", SERVER, str(store), receiver.place)
-    server = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+    words = (str(store), receiver.place)
+    server = warm.start(f"{__name__}:serve", words, cwd=ROOT, env=os.environ, stdout=subprocess.PIPE)
     try:
         assert server.stdout is not None
-        url = (await server.stdout.readline()).decode().strip()
+        url = (await asyncio.to_thread(server.stdout.readline)).decode().strip()
         async with httpx.AsyncClient(headers={"authorization": f"Bearer {ADA}"}, timeout=60) as http:
             card = await A2ACardResolver(http, f"{url}/a2a/clerk").get_agent_card()
             yield ClientFactory(ClientConfig(httpx_client=http, streaming=False)).create(card)
     finally:
-        server.kill()
-        await server.wait()
+        await asyncio.to_thread(warm.close, server)
 
 
 def test_a_post_that_was_under_way_is_made_again(tmp_path: Path) -> None:
