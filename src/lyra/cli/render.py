@@ -138,9 +138,7 @@ def report(error: Exception, *, debug: bool) -> int:
     words = " ".join(str(error).split())
     sentence = f"{type(error).__name__}: {words}" if words else type(error).__name__
     _error(
-        "internal",
-        sentence,
-        hint=None if debug else "this is a bug in Lyra; run it again with --debug to see where",
+        "internal", sentence, hint=None if debug else "this is a bug in Lyra; run it again with --debug to see where"
     )
     return CODES["internal"].exit
 

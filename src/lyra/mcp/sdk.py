@@ -29,17 +29,7 @@ from lyra.mcp.oauth import Login, TokenStore, client_of
 from lyra.mcp.tools import checkable
 from lyra.mcp.transports import stdio, web
 
-__all__ = [
-    "Client",
-    "Implementation",
-    "Login",
-    "TokenStore",
-    "client_of",
-    "elicitation",
-    "sampling",
-    "stdio",
-    "web",
-]
+__all__ = ["Client", "Implementation", "Login", "TokenStore", "client_of", "elicitation", "sampling", "stdio", "web"]
 
 # ---------------------------------------------------------------- callbacks
 _TOKENS_MAX: Final = 4_096

@@ -78,12 +78,7 @@ class Store(Protocol):
     def append(self, records: Sequence[tuple[int, float, str, str, bytes]], epoch: int) -> None: ...
 
     def read(
-        self,
-        *,
-        after: int = 0,
-        upto: int | None = None,
-        pid: str | None = None,
-        kind: str | None = None,
+        self, *, after: int = 0, upto: int | None = None, pid: str | None = None, kind: str | None = None
     ) -> Iterator[Record]: ...
 
     def first_seq(self) -> int:

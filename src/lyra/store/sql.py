@@ -17,15 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from lyra.core.ids import unique_id
 from lyra.errors import Corrupt, StoreError, Tampered
-from lyra.store.migrations import (
-    LATEST,
-    MIGRATIONS,
-    TableMigration,
-    identity_crc,
-    lease_crc,
-    meta_crc,
-    migration_crc,
-)
+from lyra.store.migrations import LATEST, MIGRATIONS, TableMigration, identity_crc, lease_crc, meta_crc, migration_crc
 from lyra.store.protocol import (
     Identity,
     Lease,
@@ -308,8 +300,7 @@ class SqlStore(ABC):
 
     def _put_lease(self, lease: Lease) -> Lease:
         self._run(
-            "UPDATE lease SET owner = ?, epoch = ?, expires_at = ?, crc = ? WHERE id = 1",
-            (*lease, lease_crc(*lease)),
+            "UPDATE lease SET owner = ?, epoch = ?, expires_at = ?, crc = ? WHERE id = 1", (*lease, lease_crc(*lease))
         )
         return lease
 

@@ -390,8 +390,7 @@ class SqliteStore(SigningStore):
             )
         if has_no_room(error, self.path):
             return StoreFull(
-                f"there is no room left for {self.location}",
-                hint="free some space; the store goes on where it stopped",
+                f"there is no room left for {self.location}", hint="free some space; the store goes on where it stopped"
             )
         if code == sqlite3.SQLITE_CONSTRAINT:
             return self._translate_error(error)

@@ -41,11 +41,7 @@ _NEVER_MADE: Final = (RateLimited, Overloaded, CircuitOpen)  # the call was refu
 
 
 def logging(
-    logger: std.Logger | str = "lyra.tools",
-    *,
-    level: int = std.INFO,
-    arguments: bool = False,
-    clock: Clock = _CLOCK,
+    logger: std.Logger | str = "lyra.tools", *, level: int = std.INFO, arguments: bool = False, clock: Clock = _CLOCK
 ) -> Middleware:
     """Log a line for each call: its name, how it ended, how long it took. Arguments only when asked for, and
     redacted."""

@@ -221,7 +221,7 @@ async def test_a_conversation(desk: Desk) -> None:
             editor.seen.clear()
             await editor.seen.wait()
         with pytest.raises(acp.RequestError):
-            await agent.prompt(session_id=session, prompt=text("at the same time"))
+            await agent.prompt(session_id=session, prompt=text("/undo"))
         await agent.cancel(session_id=session)
         assert (await running).stop_reason == "cancelled"
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import acp
+import pytest
 from acp import helpers, schema
 
 from lyra.agents.acp.editor_agent import EditorAgent
@@ -142,6 +143,94 @@ async def test_polling_does_not_end_the_prompt(vendor: Vendor, provider: FakeVen
     async with editing(tmp_path, vendor.model) as (editor, agent, session):
         ended = await agent.prompt(session_id=session, prompt=text("Wait"))
         assert (ended.stop_reason, editor.text()) == ("end_turn", "It is done.")
+
+
+SLEEP = Call("Bash", {"command": "sleep 1"})
+
+
+async def begin_prompt(agent: Any, editor: Editor, session: str, words: str) -> asyncio.Future[Any]:
+    """A prompt whose first call is under way."""
+    prompt = asyncio.ensure_future(agent.prompt(session_id=session, prompt=text(words)))
+    await editor.until(lambda: editor.of("tool_call"))
+    return prompt
+
+
+async def test_a_prompt_beside_another_reaches_the_model_after_its_calls(
+    vendor: Vendor, provider: FakeVendor, tmp_path: Path
+) -> None:
+    """In the same turn, with what it names; the editor is shown that the model has it, and both prompts end together.
+    A command that only reads is answered at once, another one is refused."""
+    (tmp_path / "style.txt").write_text("tabs, never blanks\n")
+    provider.say(Answer(calls=(SLEEP,)), Answer("With tabs."))
+    async with editing(tmp_path, vendor.model, allow=("Bash",)) as (editor, agent, session):
+        first = await begin_prompt(agent, editor, session, "Indent it")
+        await agent.prompt(session_id=session, prompt=text("/status"))
+        assert not first.done()
+        with pytest.raises(acp.RequestError, match="a prompt is under way"):
+            await agent.prompt(session_id=session, prompt=text("/undo"))
+        second = await agent.prompt(session_id=session, prompt=text("Look into @style.txt first"))
+        assert (second.stop_reason, (await first).stop_reason) == ("end_turn", "end_turn")
+        assert "> Notice: Look into @style.txt first" in editor.text()
+    assert len(provider.requests) == 2
+    assert any("tabs, never blanks" in words for words in provider.requests[1].texts)
+
+
+async def test_a_prompt_that_comes_too_late_for_a_turn_is_the_next_one(
+    vendor: Vendor, provider: FakeVendor, tmp_path: Path
+) -> None:
+    """So is one with a picture; each gets its own answer."""
+    provider.say(Answer("One.", delay_s=1), Answer("Two.", delay_s=0.5), Answer("Three."))
+    picture: Any = helpers.image_block(PIXEL, "image/png")
+    async with editing(tmp_path, vendor.model) as (editor, agent, session):
+        prompts = [text("First"), text("Second"), [*text("Third"), picture]]
+        asked = []
+        for prompt in prompts:
+            asked.append(asyncio.ensure_future(agent.prompt(session_id=session, prompt=prompt)))
+            await asyncio.sleep(0.2)
+        assert [(await answer).stop_reason for answer in asked] == ["end_turn"] * 3
+        assert editor.text() == "One.Two.Three."
+    assert provider.requests[-1].said == ["One.", "Two."]
+    assert provider.requests[-1].images == [("image/png", PIXEL)]
+
+
+async def test_a_cancelled_turn_cancels_the_prompts_beside_it(
+    vendor: Vendor, provider: FakeVendor, tmp_path: Path
+) -> None:
+    provider.say(Answer(calls=(Call("Bash", {"command": "sleep 20"}),)), Answer("Again."))
+    async with editing(tmp_path, vendor.model, allow=("Bash",)) as (editor, agent, session):
+        first = await begin_prompt(agent, editor, session, "Go")
+        second = asyncio.ensure_future(agent.prompt(session_id=session, prompt=text("Faster")))
+        await asyncio.sleep(0.1)
+        await agent.cancel(session_id=session)
+        assert [(await asked).stop_reason for asked in (first, second)] == ["cancelled", "cancelled"]
+        assert (await agent.prompt(session_id=session, prompt=text("Now"))).stop_reason == "end_turn"
+    assert not any("Faster" in words for words in provider.requests[-1].texts)
+
+
+async def test_effort_and_mode_are_settings_of_the_session(
+    vendor: Vendor, provider: FakeVendor, tmp_path: Path
+) -> None:
+    """With the protocol's categories; a command changes them, too, and the editor is told."""
+    async with editing(tmp_path, vendor.model) as (editor, agent, session):
+        changed = await agent.set_config_option(session_id=session, config_id="effort", value="high")
+        options = {option.id: option for option in changed.config_options}
+        assert [option.category for option in options.values()] == ["model", "thought_level", "mode"]
+        assert [choice.value for choice in options["effort"].options] == ["usual", "none", "low", "medium", "high"]
+        assert options["effort"].current_value == "high"
+        await agent.prompt(session_id=session, prompt=text("Hi"))
+        assert provider.requests[-1].asks_to_think
+        await agent.set_config_option(session_id=session, config_id="effort", value="usual")
+        await agent.prompt(session_id=session, prompt=text("Hi"))
+        assert not provider.requests[-1].asks_to_think
+        editor.take()
+        await agent.prompt(session_id=session, prompt=text("/effort low"))
+        (told,) = editor.of("config_option_update")
+        assert {option.id: option.current_value for option in told.config_options}["effort"] == "low"
+        changed = await agent.set_config_option(session_id=session, config_id="mode", value="plan")
+        assert changed.config_options[2].current_value == "plan"
+        for name, value in (("mode", "bypass"), ("effort", "huge"), ("effort", True)):
+            with pytest.raises(acp.RequestError):
+                await agent.set_config_option(session_id=session, config_id=name, value=value)
 
 
 async def test_effort_is_a_command_of_the_editor_too(vendor: Vendor, provider: FakeVendor, tmp_path: Path) -> None:

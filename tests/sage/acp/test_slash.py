@@ -171,7 +171,7 @@ async def test_a_file_that_a_prompt_names_is_attached(desk: Desk) -> None:
 
 @pytest.mark.slow
 async def test_a_compaction_can_be_cancelled(desk: Desk) -> None:
-    """A command that takes long: the prompt ends as cancelled, and a second one is refused meanwhile."""
+    """A command that takes long: the prompt ends as cancelled, and one that changes something is refused meanwhile."""
     slow = {"text": "word " * 200, "chunks": 5, "chunk_s": 0.2}
     async with desk.editor({"text": "One."}, {"text": "Two."}, slow, {"text": "Three."}) as (_, agent):
         session = (await agent.new_session(cwd=str(desk.work), mcp_servers=[])).session_id
@@ -180,7 +180,7 @@ async def test_a_compaction_can_be_cancelled(desk: Desk) -> None:
         running = asyncio.ensure_future(agent.prompt(session_id=session, prompt=text("/compact")))
         await asyncio.wait([running], timeout=0.3)  # it is sent before the next one
         with pytest.raises(acp.RequestError, match="under way"):
-            await agent.prompt(session_id=session, prompt=text("at the same time"))
+            await agent.prompt(session_id=session, prompt=text("/undo"))
         while not running.done():  # until the compaction has begun there is nothing to cancel
             await agent.cancel(session_id=session)
             await asyncio.wait([running], timeout=0.1)

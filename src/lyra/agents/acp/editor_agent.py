@@ -2,12 +2,13 @@
 
 One process, many sessions. `EditorSessions` opens and lists them, an `EditorSession` is one that is open: these two are
 what an agent of Lyra's (`lyra.agents.acp.agent_sessions`) and Sage (`lyra.sage.acp`) implement. A prompt's events are
-told as they come; a question becomes a permission request; one prompt at a time. Errors of Lyra become errors of the
-protocol here. Nothing but the protocol is written to stdout.
+told as they come; a question becomes a permission request; one prompt at a time, which others may join. Errors of Lyra
+become errors of the protocol here. Nothing but the protocol is written to stdout.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from abc import ABC, abstractmethod
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from lyra.core.message import Message
 
 _PAGE: Final = 50  # sessions in one answer
+_UNDER_WAY: Final = "a prompt is under way in this session"
 INTERNAL_ERROR: Final = -32603
 
 
@@ -50,7 +52,7 @@ class EditorSession(ABC):
         self._client = client
         self.id = session_id
         self.folder = folder
-        self._is_prompting = False
+        self._running: asyncio.Future[schema.StopReason | None] | None = None  # how the prompt under way ends
         self._is_cancelled = False
         self._questions = EditorQuestions(client, self, self._tell)
         self._updates = TurnUpdates(self._tell, folder)
@@ -102,14 +104,28 @@ class EditorSession(ABC):
 
     # ------------------------------------------------------------------ what every session does
 
+    @property
+    def _is_prompting(self) -> bool:
+        return self._running is not None
+
     async def prompt(self, prompt: EditorPrompt) -> schema.PromptResponse:
-        if self._is_prompting or self.is_busy:
-            raise invalid("a prompt is under way in this session", INVALID_REQUEST)
-        self._is_prompting, self._is_cancelled = True, False
+        if self._running is not None:
+            return await self.join(prompt, self._running)
+        if self.is_busy:
+            raise invalid(_UNDER_WAY, INVALID_REQUEST)
+        running = self._running = asyncio.get_running_loop().create_future()
+        self._is_cancelled, reason = False, None
         try:
-            return await self.run_prompt(prompt)
+            response = await self.run_prompt(prompt)
+            reason = response.stop_reason
+            return response
         finally:
-            self._is_prompting = False
+            self._running = None
+            running.set_result(reason)
+
+    async def join(self, prompt: EditorPrompt, running: asyncio.Future[Any]) -> schema.PromptResponse:  # noqa: ARG002
+        """Take a prompt that comes while another one is `running`, which ends with its stop reason."""
+        raise invalid(_UNDER_WAY, INVALID_REQUEST)
 
     async def replay(self) -> None:
         """Tell the conversation so far."""

@@ -46,9 +46,7 @@ def keys(*, as_json: bool) -> None:
     """List every key: its type, default, variable and meaning."""
     columns = [(entry, column) for entry in TABLES.values() for column in entry.columns.values()]
     if as_json:
-        document(
-            [*(_describe(key) for key in KEYS.values()), *(_describe_column(*column) for column in columns)],
-        )
+        document([*(_describe(key) for key in KEYS.values()), *(_describe_column(*column) for column in columns)])
         return
     rows = [(key.name, key_type(key), show_value(key.default), key.variable, key.sentence) for key in KEYS.values()]
     rows += [

@@ -81,12 +81,7 @@ def report(
         "result": result,
         "effects": effects,
         "supervision": supervision,
-        "service": {
-            "calls": calls["calling"],
-            "429": calls["429"],
-            "503": calls["503"],
-            "no_answer": calls["silent"],
-        },
+        "service": {"calls": calls["calling"], "429": calls["429"], "503": calls["503"], "no_answer": calls["silent"]},
         "money": {
             "spent": str(spent),
             "limit": str(limit),

@@ -33,11 +33,12 @@ from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolCall
 from lyra.errors import AgentFailed, ConfigError, LyraError
 from lyra.sage.acp.servers import servers_for
-from lyra.sage.agent.attachments import attach
+from lyra.sage.agent.attachments import Attached, attach
 from lyra.sage.agent.live import LiveSession, SessionStart
 from lyra.sage.agent.session_notices import SessionNotices
-from lyra.sage.commands.registry import COMMANDS, command_list, run_command
+from lyra.sage.commands.registry import COMMANDS, command_list, only_reads, run_command
 from lyra.sage.commands.result import SlashResult, as_markdown
+from lyra.sage.commands.settings import EFFORTS
 from lyra.sage.session.index import SessionIndex
 from lyra.tools.permissions.decision import MODES
 from lyra.tools.source import ToolSource
@@ -134,7 +135,9 @@ class SageSession(EditorSession):
         self.live = live
         self._stack = stack
         self._modes = modes
-        self._told: dict[str, Any] = {"title": live.record.label, "mode": live.mode, "model": live.model}
+        self._told = self._settings_now()
+        self._taken: set[str] = set()  # keys of messages that the model has got in the middle of a turn
+        live.steering.listeners.append(lambda key, _text: self._taken.add(key))
         self._asking: set[str] = set()  # tasks in the background whose question the editor has
         self._notices = SessionNotices(live, self._on_notice)
         files.session_id = live.id
@@ -177,12 +180,34 @@ class SageSession(EditorSession):
                 return schema.PromptResponse(stop_reason="cancelled" if self._is_cancelled else "end_turn")
             content, given = prompt.with_text(slash.prompt), slash.send_with
         else:
-            attached = await attach(self.live, prompt.text)
-            for note in attached.notes:
-                await self._tell_notice({"type": "notice", "text": note, "level": "info"})
+            attached = await self._attach(prompt)
             content, given = prompt.content, attached.send_with
         beside = "\n\n".join(filter(None, (given.get("beside"), prompt.beside)))
         return await self._run_turn(content, {**given, "beside": beside})
+
+    async def _attach(self, prompt: EditorPrompt) -> Attached:
+        attached = await attach(self.live, prompt.text)
+        for note in attached.notes:
+            await self._tell_notice({"type": "notice", "text": note, "level": "info"})
+        return attached
+
+    async def join(self, prompt: EditorPrompt, running: asyncio.Future[Any]) -> schema.PromptResponse:
+        """Have the model read a message before it is asked next; the prompt ends with that turn. One that comes too
+        late for that, or has an image, is the next turn. A command that only reads is answered at once."""
+        if is_command(prompt.text):
+            if not only_reads(prompt.text):
+                return await super().join(prompt, running)
+            await self._command(prompt.text)
+            return schema.PromptResponse(stop_reason="end_turn")
+        key, attached = "", await self._attach(prompt)
+        if not prompt.images and not attached.images and self.live.is_busy:
+            beside = "\n\n".join(filter(None, (attached.beside, prompt.beside)))
+            key = self.live.steer(prompt.text, beside=beside, own=attached.own)
+        reason = await asyncio.shield(running)
+        if key not in self._taken and reason != "cancelled":
+            return await self.prompt(prompt)
+        self._taken.discard(key)
+        return schema.PromptResponse(stop_reason=reason or "end_turn")
 
     async def _run_turn(self, content: Any, more: Mapping[str, Any]) -> schema.PromptResponse:
         """Run a turn, and the one that carries out its plan where the user approves of that."""
@@ -251,18 +276,23 @@ class SageSession(EditorSession):
         await self.tell_settings()
 
     async def tell_settings(self) -> None:
-        """Tell what has another value than the editor knows: title, mode, model."""
-        now = {"title": self.live.record.label, "mode": self.live.mode, "model": self.live.model}
+        """Tell what has another value than the editor knows: title, mode, model, effort."""
+        now = self._settings_now()
         changed = {name for name, value in now.items() if value != self._told[name]}
         self._told = now
         if "title" in changed:
             await self._tell(schema.SessionInfoUpdate(session_update="session_info_update", title=now["title"]))
         if "mode" in changed:
             await self._tell(helpers.update_current_mode(now["mode"]))
-        if "model" in changed:
+        if changed - {"title"}:
             options = self.config_options()
             await self._tell(schema.ConfigOptionUpdate(session_update="config_option_update", config_options=options))
+        if "model" in changed:
             self.ask_tasks()  # the session was opened anew, which withdrew what the editor was asked
+
+    def _settings_now(self) -> dict[str, Any]:
+        live = self.live
+        return {"title": live.record.label, "mode": live.mode, "model": live.model, "effort": live.effort}
 
     # ------------------------------------------------------------------ notices and tasks
 
@@ -310,25 +340,44 @@ class SageSession(EditorSession):
         await self.tell_settings()
 
     def config_options(self) -> list[Any]:
-        """Return the model, as a setting that the editor shows: the one in use and the configured one."""
+        """Return the settings that the editor shows. The protocol has modes among them, too. The models are the one in
+        use and the configured one."""
         known = dict.fromkeys(name for name in (self.live.model, self.live.config.agent.model) if name)
         return [
-            schema.SessionConfigOptionSelect(
-                type="select",
-                id="model",
-                name="Model",
-                category="model",
-                current_value=self.live.model,
-                options=[schema.SessionConfigSelectOption(value=name, name=name) for name in known],
-            )
+            _select("model", "Model", "model", self.live.model, dict.fromkeys(known, "")),
+            _select("effort", "Thinking", "thought_level", self.live.effort or _USUAL, _EFFORTS),
+            _select("mode", "Mode", "mode", self.live.mode, {mode: MODES[mode] for mode in self._modes}),
         ]
 
     async def set_option(self, name: str, value: str | bool) -> None:
-        if name != "model" or not isinstance(value, str):
+        option = next((option for option in self.config_options() if option.id == name), None)
+        if option is None or not isinstance(value, str):
             raise invalid(f"there is no setting {name!r}")
-        runtime_of(self.live.kernel).models.find(value)  # raises where the provider is not known, or has no key
-        await self.live.set_model(value)
+        if name == "model":
+            runtime_of(self.live.kernel).models.find(value)  # raises where the provider is not known, or has no key
+            await self.live.set_model(value)
+        elif value not in {choice.value for choice in option.options}:
+            raise invalid(f"there is no {name} {value!r}")
+        elif name == "mode":
+            await self.live.set_mode(value)
+        else:
+            self.live.set_effort("" if value == _USUAL else value)
         await self.tell_settings()
+
+
+_USUAL: Final = "usual"
+_EFFORTS: Final = {_USUAL: "as the vendor of the model has it", **EFFORTS}
+
+
+def _select(name: str, title: str, category: Any, value: str, choices: Mapping[str, str]) -> Any:
+    """Return a setting with its choices and what each means."""
+    options = [
+        schema.SessionConfigSelectOption(value=choice, name=choice, description=about or None)
+        for choice, about in choices.items()
+    ]
+    return schema.SessionConfigOptionSelect(
+        type="select", id=name, name=title, category=category, current_value=value, options=options
+    )
 
 
 # ---------------------------------------------------------------- slash

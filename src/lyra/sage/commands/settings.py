@@ -126,7 +126,7 @@ def _window(name: str) -> str:
 
 
 # ---------------------------------------------------------------- effort
-_EFFORTS: Final = {
+EFFORTS: Final = {
     "none": "no thinking before an answer",
     "low": "a little thinking, for work that is plain",
     "medium": "some thinking",
@@ -137,11 +137,11 @@ _EFFORTS: Final = {
 async def effort(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     words = arguments.at_most(1)
     if not words:
-        rows = [(word, about, "in use" if word == session.effort else "") for word, about in _EFFORTS.items()]
+        rows = [(word, about, "in use" if word == session.effort else "") for word, about in EFFORTS.items()]
         usual = [] if session.effort else ["as the vendor of the model has it"]
         return SlashResult.from_blocks(table(("effort", "", ""), rows), *usual)
-    session.set_effort(arguments.choice(words[0], _EFFORTS))
-    return SlashResult.from_blocks(session.effort_note or f"effort: {session.effort}: {_EFFORTS[session.effort]}")
+    session.set_effort(arguments.choice(words[0], EFFORTS))
+    return SlashResult.from_blocks(session.effort_note or f"effort: {session.effort}: {EFFORTS[session.effort]}")
 
 
 # ---------------------------------------------------------------- output

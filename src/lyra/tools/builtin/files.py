@@ -19,11 +19,7 @@ from lyra.tools.function import tool
 # ---------------------------------------------------------------- text file
 # Reads and writes text files; encoding, byte order mark and line endings are kept.
 
-_MARKS: Final = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
+_MARKS: Final = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
 
 class TextFile(NamedTuple):

@@ -216,11 +216,7 @@ _GUIDE: Final[list[dict[str, Any]]] = [
         "user": "(?i)long|story|count",
         "text": " ".join(f"Line {number} of a long answer that you can stop at any time." for number in range(1, 60)),
     },
-    {
-        "user": "(?i)status|team|how",
-        "text": "Let me look.",
-        "tool_calls": [{"name": "team_status", "arguments": {}}],
-    },
+    {"user": "(?i)status|team|how", "text": "Let me look.", "tool_calls": [{"name": "team_status", "arguments": {}}]},
     {"tool": "team_status", "text": "Right now: {result}. Everything is supervised and inside its budget."},
     {"text": "Ask me what this is, how the team is doing, or for a long story, and try Stop."},
 ]

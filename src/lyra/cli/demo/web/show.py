@@ -243,11 +243,7 @@ SERVICES: Final = (
     {"name": "archive", "service_type": "worker", "max_concurrent": 2},
 )
 # Executions before the page is opened, each step followed by a promotion where the evidence allows one.
-_FIRST_EXECUTIONS: Final = {
-    "shipping_quote_v1": (300, 900),
-    "order_total_v1": (100,),
-    "loyalty_points_v1": (300, 100),
-}
+_FIRST_EXECUTIONS: Final = {"shipping_quote_v1": (300, 900), "order_total_v1": (100,), "loyalty_points_v1": (300, 100)}
 
 
 class Scene:
