@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import time
 from typing import Any
 
@@ -85,6 +86,63 @@ def test_a_failure_before_the_run_has_an_error_too(sage: Sage) -> None:
 def test_a_success_has_no_error(printed: Printed, provider: FakeVendor) -> None:
     result = json.loads(printed("json").stdout)
     assert not {"error", "retries"} & set(result)
+
+
+# ---------------------------------------------------------------- polling, long answers
+
+one_vendor = pytest.mark.parametrize("vendor", VENDORS[:1], ids=["anthropic"])
+
+
+@one_vendor
+def test_polling_does_not_end_the_run(printed: Printed, provider: FakeVendor) -> None:
+    poll = Answer("It is still running.", calls=(Call("BashOutput", {"bash_id": "bash_7"}),))
+    provider.say(*[poll] * 8, Answer("It is done."))
+    result = json.loads(printed("json").stdout)
+    assert (result["status"], result["text"]) == ("success", "It is done.")
+
+
+@one_vendor
+def test_a_cut_call_is_told_to_the_model_and_the_run_goes_on(printed: Printed, provider: FakeVendor) -> None:
+    cut = Answer(calls=(Call("Write", {}),), raw='{"file_path": "a.txt", "content": "aaa', is_cut=True)
+    whole = Answer(calls=(Call("Write", {"file_path": "a.txt", "content": "a\n"}),))
+    provider.say(cut, whole, Answer("In pieces."))
+    assert printed("text", "--allowed-tools", "Write").stdout == "In pieces.\n"
+    assert (printed.sage.folder / "a.txt").read_text() == "a\n"
+    assert "reached its limit of" in provider.requests[1].results[0]
+
+
+@one_vendor
+def test_automatic_compaction_is_one_line(sage: Sage, vendor: Vendor, provider: FakeVendor) -> None:
+    """On stderr; the answers on stdout are those of the turns."""
+    full = Answer("Two.", input_tokens=vendor.window * 95 // 100)
+    provider.say(Answer("One."), full, Answer("They said one and two."), Answer("Three."))
+    requests = "".join(json.dumps({"type": "user", "text": text}) + "\n" for text in "abc")
+    words = ("--input-format", "stream-json", "--output-format", "stream-json", "--model", vendor.model)
+    done = sage(*words, stdin=requests, **vendor.variables(provider.url))
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["text"] for line in lines if line["type"] == "result"] == ["One.", "Two.", "Three."]
+    assert re.fullmatch(r"the conversation was shortened: about \d+ tokens are now \d+\n", done.stderr)
+
+
+# ---------------------------------------------------------------- the developer's tools
+
+
+@one_vendor
+def test_the_developers_tools_are_there(printed: Printed, provider: FakeVendor) -> None:
+    """By their names, and in the environment that is active; a folder that an option adds is worked in."""
+    home, more = printed.sage.home, printed.sage.folder.parent / "more"
+    more.mkdir()
+    tool = home / ".local/bin/mytool"
+    tool.parent.mkdir(parents=True)
+    tool.write_text("#!/bin/sh\necho my tool in $VIRTUAL_ENV\n")
+    tool.chmod(0o755)
+    (home / "env").mkdir()
+    (home / "env/pyvenv.cfg").write_text("home = /usr/bin\n")
+    printed.env |= {"VIRTUAL_ENV": str(home / "env"), "PATH": f"{tool.parent}:{os.environ['PATH']}"}
+    run = Call("Bash", {"command": f"mytool > made && cp made {more}/made"})
+    provider.say(Answer(calls=(run,)), Answer("Done."))
+    assert printed("text", "--allowed-tools", "Bash", "--add-dir", str(more)).stdout == "Done.\n"
+    assert (more / "made").read_text() == f"my tool in {home}/env\n"
 
 
 # ---------------------------------------------------------------- both ways
@@ -202,7 +260,7 @@ def test_trust_is_not_asked_for_at_a_terminal(sage: Sage) -> None:
 # ---------------------------------------------------------------- a silent MCP server
 
 
-@pytest.mark.parametrize("vendor", VENDORS[:1], ids=lambda vendor: vendor.name)
+@one_vendor
 def test_a_silent_server_does_not_hold_up_the_answer(
     vendor: Vendor, provider: FakeVendor, printed: Printed, silent_server: str
 ) -> None:

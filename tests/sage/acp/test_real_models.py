@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from acp import helpers, schema
 from lyra.agents.acp.editor_agent import EditorAgent
 from lyra.agents.headless.options import HeadlessOptions
 from lyra.sage.acp.sage_sessions import SageSessions
-from tests.real_models import PIXEL, Answer, Call, FakeVendor, Vendor
+from tests.real_models import PIXEL, VENDORS, Answer, Call, FakeVendor, Vendor
 from tests.sage.acp.test_client import Editor, text
 from tests.silent_server import silent_server
 
@@ -252,3 +253,77 @@ async def test_a_silent_server_does_not_hold_up_the_session(
         assert ended.stop_reason == "end_turn"
         assert "MCP servers that do not answer yet: slow" in editor.text()
         assert editor.text().endswith("Hello.")
+
+
+# ---------------------------------------------------------------- what does not depend on the vendor
+
+one_vendor = pytest.mark.parametrize("vendor", VENDORS[:1], ids=["anthropic"])
+
+
+@one_vendor
+async def test_a_commit_is_asked_about_and_undone(vendor: Vendor, provider: FakeVendor, tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    git("init", "-q")
+    git("config", "user.name", "Me")
+    git("config", "user.email", "me@example.com")
+    git("commit", "-q", "--allow-empty", "-m", "first")
+    commit = Call("Git", {"command": "commit --allow-empty -m second"})
+    provider.say(Answer(calls=(commit,)), Answer("Committed."))
+    async with editing(tmp_path, vendor.model) as (editor, agent, session):
+        await agent.prompt(session_id=session, prompt=text("Commit"))
+        assert "commit --allow-empty -m second" in str(editor.asked)
+        assert git("log", "-1", "--format=%s") == "second"
+        await agent.prompt(session_id=session, prompt=text("/undo"))
+        assert "its commit was" in editor.text()
+    assert git("log", "-1", "--format=%s") == "first"
+
+
+@one_vendor
+async def test_a_no_about_one_new_file_refuses_that_file_alone(
+    vendor: Vendor, provider: FakeVendor, tmp_path: Path
+) -> None:
+    writes = [Call("Write", {"file_path": name, "content": "x\n"}) for name in ("a.txt", "b.txt")]
+    provider.say(*(Answer(calls=(write,)) for write in writes), Answer("One of them."))
+    async with editing(tmp_path, vendor.model) as (editor, agent, session):
+        editor.answer = "deny"
+        prompt = asyncio.ensure_future(agent.prompt(session_id=session, prompt=text("Go")))
+        await editor.until(lambda: editor.asked)
+        editor.answer = "allow"
+        await prompt
+        assert len(editor.asked) == 2
+    assert sorted(os.listdir(tmp_path)) == ["b.txt"]
+
+
+@one_vendor
+async def test_a_read_outside_is_asked_about_and_a_folder_can_be_added(
+    vendor: Vendor, provider: FakeVendor, tmp_path: Path
+) -> None:
+    work, more = tmp_path / "work", tmp_path / "more"
+    for folder in (work, more):
+        folder.mkdir()
+    (more / "a.txt").write_text("secret word: heron\n")
+    read = Answer(calls=(Call("Read", {"file_path": str(more / "a.txt")}),))
+    provider.say(read, Answer("I see."), read, Answer("Again."))
+    async with editing(work, vendor.model) as (editor, agent, session):
+        await agent.prompt(session_id=session, prompt=text("Look"))
+        assert len(editor.asked) == 1
+        await agent.prompt(session_id=session, prompt=text(f"/add-dir {more}"))
+        await agent.prompt(session_id=session, prompt=text("Look again"))
+        assert len(editor.asked) == 1
+    assert ["heron" in output for output in provider.requests[-1].results] == [True, True]
+
+
+@one_vendor
+async def test_compact_tells_why_it_failed(vendor: Vendor, provider: FakeVendor, tmp_path: Path) -> None:
+    settings = Path(os.environ["HOME"]) / ".config" / "lyra" / "lyra.toml"
+    settings.write_text("[retry]\nmax_attempts = 2\ninitial_s = 0.05\n")
+    provider.say(Answer("One."), Answer("Two."), Answer("no room", status=529))
+    async with editing(tmp_path, vendor.model) as (editor, agent, session):
+        for words in ("a", "b"):
+            await agent.prompt(session_id=session, prompt=text(words))
+        assert editor.text() == "One.Two."
+        with pytest.raises(acp.RequestError, match=r"(?s)the conversation was not shortened.*no room.*status 529"):
+            await agent.prompt(session_id=session, prompt=text("/compact"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 
 import pytest
@@ -57,3 +58,32 @@ def test_a_command_of_the_project_that_waits_for_trust_says_so(sage: SageTermina
     screen = sage.script({"text": "never"}).start()
     screen.wait_for("Trust these files\\?").send("\r")
     screen.wait_for_prompt().line("/deploy").wait_for("waits for trust: .lyra/commands/deploy.md is new")
+
+
+def test_a_no_about_one_new_file_refuses_that_file_alone(sage: SageTerminal) -> None:
+    """The next one is asked about, and what each key does stands in the question."""
+    script = [call("Write", file_path=name, content="x\n") for name in ("a.txt", "b.txt")]
+    screen = sage.script(*script, {"text": "One of them."}).start()
+    screen.wait_for_prompt().line("go").wait_for("a\\.txt").wait_for("n  no, tell it why").read(0.5)
+    screen.send("n").wait_for("type why").send("\r").wait_for("b\\.txt").wait_for("n  no, tell it why").read(0.5)
+    screen.send("y").wait_for("One of them\\.")
+    assert [path.name for path in sage.folder.glob("*.txt")] == ["b.txt"]
+
+
+def test_the_developers_tools_and_a_folder_that_is_added(sage: SageTerminal) -> None:
+    """A tool of `~/.local/bin` runs by its name; a read outside is asked about, and after /add-dir it is not."""
+    tool, more = sage.home / ".local/bin/mytool", sage.folder.parent / "more"
+    for folder in (tool.parent, more):
+        folder.mkdir(parents=True)
+    tool.write_text("#!/bin/sh\necho my own tool\n")
+    tool.chmod(0o755)
+    (more / "a.txt").write_text("heron\n")
+    read = call("Read", file_path=str(more / "a.txt"))
+    script = [call("Bash", command="mytool > made"), read, {"text": "First."}, read, {"text": "Second."}]
+    path = f"{tool.parent}:{os.environ['PATH']}"
+    screen = sage.script(*script).start("--allowed-tools", "Bash", PATH=path)
+    screen.wait_for_prompt().line("go").wait_for("Allow").read(0.5)
+    screen.send("y").wait_for("First\\.").wait_for_prompt()
+    assert sage.read("made") == "my own tool\n"
+    screen.line(f"/add-dir {more}").wait_for("more").wait_for_prompt()
+    screen.line("again").wait_for("Second\\.")
