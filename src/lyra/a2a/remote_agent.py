@@ -152,17 +152,14 @@ def remote_tool(name: str, description: str, place: str, calls: RemoteCalls) -> 
 
 def _output(answer: RemoteAnswer, name: str) -> Any:
     if answer.state == "completed":
-        return _content(answer.output)
+        output = answer.output
+        if isinstance(output, str):
+            return output
+        return [part["text"] if part["type"] == "text" else Image(part["media_type"], part["data"]) for part in output]
     if answer.state == "asks":
         question = answer.words or "it asks for something and does not say what"
         return f"The agent {name} asks: {question}\n(To answer, call this tool again with task={answer.task_id!r}.)"
     raise ToolError(f"the task of {name} {answer.state}: {answer.words or 'it does not say why'}", reason="exec_failed")
-
-
-def _content(output: Any) -> Any:
-    if isinstance(output, str):
-        return output
-    return [part["text"] if part["type"] == "text" else Image(part["media_type"], part["data"]) for part in output]
 
 
 # ---------------------------------------------------------------- program

@@ -325,7 +325,14 @@ async def web(
     """Provide the streams of a connection; `answered` gets the status of every answer, `ended` the reason of the
     end."""
     url = settings.address
-    _check(settings, url)
+    parts = httpx2.URL(url)
+    if parts.scheme not in ("http", "https") or not parts.host or parts.userinfo:
+        raise ConfigError(f"the url of MCP server {settings.name} is not an address", hint="such as https://HOST/mcp")
+    secret = settings.headers or settings.auth_kind != "none"
+    if parts.scheme == "http" and secret and not is_loopback_url(url):
+        raise ConfigError(
+            f"MCP server {settings.name} would be sent its key unencrypted", hint="use https", place=settings.place
+        )
     client = httpx2.AsyncClient(
         headers={"accept-encoding": "identity"} | _headers(settings),
         timeout=httpx2.Timeout(_CONNECT_S, read=_READ_S),
@@ -336,17 +343,6 @@ async def web(
     async with client, streamable_http_client(url, http_client=client, max_sse_event_size=ANSWER_BYTES_MAX) as streams:
         sending = Sending(streams[1])
         yield Receiving(streams[0], sending.limits, ended), sending
-
-
-def _check(settings: ServerSettings, url: str) -> None:
-    parts = httpx2.URL(url)
-    if parts.scheme not in ("http", "https") or not parts.host or parts.userinfo:
-        raise ConfigError(f"the url of MCP server {settings.name} is not an address", hint="such as https://HOST/mcp")
-    secret = settings.headers or settings.auth_kind != "none"
-    if parts.scheme == "http" and secret and not is_loopback_url(url):
-        raise ConfigError(
-            f"MCP server {settings.name} would be sent its key unencrypted", hint="use https", place=settings.place
-        )
 
 
 def _headers(settings: ServerSettings) -> dict[str, str]:

@@ -117,7 +117,11 @@ class Trim:
                 self._left = piece[end:]
                 return end + 1
             end += 1  # a backslash before a newline: invalid JSON, passed on
-        self._finish(out)
+        text = b"".join(self._text)
+        out.append(text)
+        self._count(len(text))
+        self._last = text if len(text) <= _SHORT_BYTES_MAX else b""
+        self._inside, self._text = False, []
         out.append(piece[end : end + 1])
         self._between = b""
         return end + 1
@@ -147,13 +151,6 @@ class Trim:
             self._binaries += size
         else:
             self._texts += size
-
-    def _finish(self, out: list[bytes]) -> None:
-        text = b"".join(self._text)
-        out.append(text)
-        self._count(len(text))
-        self._last = text if len(text) <= _SHORT_BYTES_MAX else b""
-        self._inside, self._text = False, []
 
 
 async def slices(data: bytes) -> AsyncIterator[bytes]:

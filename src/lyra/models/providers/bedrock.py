@@ -130,7 +130,9 @@ def _thinking(request: Request) -> dict[str, Any] | None:
 
 # ---------------------------------------------------------------- tools
 def _tools(request: Request) -> list[dict[str, Any]]:
-    remembered = _list_conversation_tools(request)
+    calls = (call.name for message in request.messages for call in message.tool_calls)
+    results = (result.name for message in request.messages for result in message.tool_results)
+    remembered = list(dict.fromkeys([*calls, *results]))
     offered = () if request.tool_choice == "none" and not remembered else request.tools
     tools = [_spec(tool.name, tool.description, tool.schema) for tool in offered]
     answer = answer_tool(request)
@@ -144,13 +146,6 @@ def _tools(request: Request) -> list[dict[str, Any]]:
 def _spec(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
     spec: dict[str, Any] = {"name": name, "inputSchema": {"json": schema}}
     return {"toolSpec": {**spec, "description": description} if description else spec}
-
-
-def _list_conversation_tools(request: Request) -> list[str]:
-    """Return the names of the tools in the conversation, each once."""
-    calls = (call.name for message in request.messages for call in message.tool_calls)
-    results = (result.name for message in request.messages for result in message.tool_results)
-    return list(dict.fromkeys([*calls, *results]))
 
 
 def _choice(request: Request) -> dict[str, Any]:

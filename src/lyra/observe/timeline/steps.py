@@ -167,13 +167,6 @@ class StepFold:
                 return
             step.key = key
         step.ended_at, step.end_seq = event.time, event.seq
-        self._close(step, event, data)
-
-    def _tools_are_over(self, pid: str) -> None:
-        for step in self._running.take_all(pid):
-            step.status = "ok"
-
-    def _close(self, step: RunStep, event: Event, data: Mapping[str, Any]) -> None:
         recorded = data.get("recorded")
         step.usage = dict(data.get("usage") or recorded or {})
         step.is_recorded = recorded is not None
@@ -182,6 +175,10 @@ class StepFold:
             self._running.put(event.pid, data, step)
         else:
             self._outcome(step, event, data)
+
+    def _tools_are_over(self, pid: str) -> None:
+        for step in self._running.take_all(pid):
+            step.status = "ok"
 
     def _outcome(self, step: RunStep, event: Event, data: Mapping[str, Any]) -> None:
         error = data.get("error")

@@ -105,7 +105,10 @@ class RunTimeline:
             if self._is_shown(event):
                 self._fold.add(event)
             if event.pid == self.pid:
-                self._note_end(event)
+                if event.kind == "process.created":
+                    self.program, self.fork = str(event.data.get("program", "")), event.data.get("fork")
+                elif event.kind == "process.terminated":
+                    self.ended_as, self.has_failed = str(event.data.get("reason", "")), is_failed_end(event.data)
         self._read_seq = last  # rows of other runs between the last one of this run and here are not read again
         return len(self._fold.steps) - before
 
@@ -117,12 +120,6 @@ class RunTimeline:
         if event.kind == "group.joined" and event.pid in self._rows.pids:
             self._members.setdefault(group, set()).add(event.pid)
         return bool(self._members.get(group)) and event.kind not in ("group.created", "group.deleted")
-
-    def _note_end(self, event: Event) -> None:
-        if event.kind == "process.created":
-            self.program, self.fork = str(event.data.get("program", "")), event.data.get("fork")
-        elif event.kind == "process.terminated":
-            self.ended_as, self.has_failed = str(event.data.get("reason", "")), is_failed_end(event.data)
 
     # ------------------------------------------------------------------ steps
 

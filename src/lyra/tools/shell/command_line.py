@@ -314,7 +314,11 @@ class _Texts:
         if (script.run_files or self.makes_fifo) and len(script.commands) > 1 and script.unsure is None:
             self._read_written_files()
         if script.input_readers and script.unsure is None:
-            self._check_shared_input()
+            opened = [command for command in self.script.commands if command.redirects and feeds(command)]
+            for command, name, words in self.script.input_readers if opened else ():
+                others = len(opened) > 1 or opened[0] is not command
+                if others and (not name or runs_unnamed_input(words, name, command)):
+                    self.script.doubt("a program in it may take its orders from a text that is not its own")
         if script.evaluates and script.quotes_code:
             script.doubt("a variable that it calculates with may hold a command")
         return inside
@@ -328,7 +332,15 @@ class _Texts:
             if script.unsure is not None:
                 break
             for word in command.assignments:
-                self._note_assignment(word)
+                name = word.raw.partition("=")[0].rstrip("+")
+                if decides_what_runs(name):
+                    self.script.doubt(f"it sets {name}, which decides what runs")
+                elif name == PATH:
+                    self.script.path_set(word.text.partition("=")[2])
+                self.script.evaluates = self.script.evaluates or calculates(name)
+                self._add(word.text)
+                if names_program(name):
+                    self._add(word.text.partition("=")[2])
             if command.words:
                 deeper = self._command(command.words, command, 0)
                 inside = inside if index else deeper
@@ -372,31 +384,12 @@ class _Texts:
             read_script(file.text, script, 2)
             self._gather(first)
 
-    def _check_shared_input(self) -> None:
-        """Doubt if one command opens a text that another command may run."""
-        opened = [command for command in self.script.commands if command.redirects and feeds(command)]
-        for command, name, words in self.script.input_readers if opened else ():
-            others = len(opened) > 1 or opened[0] is not command
-            if others and (not name or runs_unnamed_input(words, name, command)):
-                self.script.doubt("a program in it may take its orders from a text that is not its own")
-
     def _add(self, text: str) -> None:
         self.left -= len(text) + 1
         if self.left < 0:
             self.script.doubt("it runs too many commands")
         else:
             self.texts[text] = None
-
-    def _note_assignment(self, word: Word) -> None:
-        name = word.raw.partition("=")[0].rstrip("+")
-        if decides_what_runs(name):
-            self.script.doubt(f"it sets {name}, which decides what runs")
-        elif name == PATH:
-            self.script.path_set(word.text.partition("=")[2])
-        self.script.evaluates = self.script.evaluates or calculates(name)
-        self._add(word.text)
-        if names_program(name):
-            self._add(word.text.partition("=")[2])
 
     def _command(self, words: list[Word], command: ShellCommand, depth: int) -> str | None:
         program = words[0].text
@@ -409,7 +402,11 @@ class _Texts:
         if name != program:
             self._add(" ".join((name, *texts[1:])))
         if len(texts) > 2 and texts[1][:1] == "-":
-            rest = _after_options(texts, _GLOBAL_VALUES.get(name, frozenset()))
+            values = _GLOBAL_VALUES.get(name, frozenset())
+            index = 1
+            while index < len(texts) and texts[index][:1] == "-":
+                index += 2 if texts[index] in values else 1
+            rest = texts[index:]
             if rest:
                 self._add(" ".join((name, *rest)))
         known = program_name(program)
@@ -465,13 +462,6 @@ class _Texts:
 def _sets(command: ShellCommand) -> bool:
     """Return whether it gives a variable a value for the commands after it."""
     return basename(command.words[0].text) in _SETTERS if command.words else bool(command.assignments)
-
-
-def _after_options(texts: list[str], values: frozenset[str]) -> list[str]:
-    index = 1
-    while index < len(texts) and texts[index][:1] == "-":
-        index += 2 if texts[index] in values else 1
-    return texts[index:]
 
 
 # ---------------------------------------------------------------- fast path

@@ -477,7 +477,8 @@ class WordReader(ABC):
 
     def _keep_code(self, text: str) -> None:
         if not self.script.quotes_code:
-            self.script.quotes_code = _holds_code(text)
+            # Whether a substitution is in the text, or an index of an array that may continue with one: `'a[$'`.
+            self.script.quotes_code = _CODE.search(text) is not None or (text.endswith(("$", "$\n")) and "[" in text)
 
     def note_assignment(self, name: str) -> None:
         """Note that a variable gets a value by the grammar itself: `${x:=…}`, `for x in …`."""
@@ -543,11 +544,6 @@ class WordReader(ABC):
             self.script.doubt("it writes a character in a way that not every shell reads")
         text = _ANSI.sub(_ansi_character, match[0][:-1])
         return text.partition("\0")[0]  # a shell cuts the text at a NUL
-
-
-def _holds_code(text: str) -> bool:
-    """Return whether a substitution is in the text, or an index of an array that may continue with one: `'a[$'`."""
-    return _CODE.search(text) is not None or (text.endswith(("$", "$\n")) and "[" in text)
 
 
 def _ansi_character(match: re.Match[str]) -> str:
