@@ -77,8 +77,6 @@ class Opening:
         self._closing: asyncio.Future[None] | None = None
         self.ownership: Ownership | None = None  # None without a store
 
-    # ------------------------------------------------------------------ opening
-
     async def start(self, owned: Callable[[], object] | None) -> None:
         """Own the store, bring its processes back, begin to run: see `Kernel.start`."""
         core = self._core
@@ -119,8 +117,6 @@ class Opening:
         ownership.open_signed()
         return ownership
 
-    # ------------------------------------------------------------------ closing
-
     async def close(self, drain_s: float, repeatable_s: float | None, *, snapshot: bool) -> None:
         """Stop in order: see `Kernel.close`. A second caller waits for the first."""
         self._core.raise_if_elsewhere()
@@ -147,16 +143,13 @@ class Opening:
         journal = core.journal
         try:
             if journal is not None and core.failure is None:
-                await self._last_commit(journal, snapshot=snapshot)
+                await journal.wait_until_durable(journal.seq)
+                if snapshot and self._core.failure is None:
+                    await self._snapshots.write_at_close()
+                if self._core.in_flight and self._core.failure is None:  # the next kernel sees that it was no crash
+                    await journal.wait_until_durable(journal.write("", "kernel.closed", codec.encode({})))
         finally:  # also when the last rows find no room: no caller was told that they are durable
             await self._shut(journal)
-
-    async def _last_commit(self, journal: AnyJournal, *, snapshot: bool) -> None:
-        await journal.wait_until_durable(journal.seq)
-        if snapshot and self._core.failure is None:
-            await self._snapshots.write_at_close()
-        if self._core.in_flight and self._core.failure is None:  # the next kernel sees that it was no crash
-            await journal.wait_until_durable(journal.write("", "kernel.closed", codec.encode({})))
 
     async def _shut(self, journal: AnyJournal | None) -> None:
         core = self._core

@@ -153,7 +153,6 @@ class _SearchTools:
         shown = rows[offset : offset + head_limit]
         return _join_rows(shown, more=more, none="nothing matches", next_offset=offset + len(shown))
 
-    # ------------------------------------------------------------ places and rows
     def _place(self, path: str | None) -> tuple[str, str | None]:
         """Return the folder to search, and the file in it where one was named; inside the workspace, by its real
         name."""
@@ -167,9 +166,6 @@ class _SearchTools:
         if not os.path.isfile(real):
             raise ToolError(f"there is no {path}", reason="not_found")
         return os.path.dirname(real), os.path.basename(real)
-
-    def _is_hidden(self, root: str, name: str) -> bool:
-        return self._workspace.hides(os.path.join(root, name))
 
     def _render_path(self, root: str, name: str) -> str:
         shown = self._workspace.display_path(os.path.join(root, name))
@@ -198,7 +194,7 @@ class _SearchTools:
                 await asyncio.sleep(0)  # rules are checked for each file: let other tasks run in between
             name = row if isinstance(row, str) else row[0]
             if name not in names:
-                names[name] = None if self._is_hidden(root, name) else self._render_path(root, name)
+                names[name] = None if self._workspace.hides(os.path.join(root, name)) else self._render_path(root, name)
             shown = names[name]
             if shown is None:
                 continue
@@ -211,7 +207,6 @@ class _SearchTools:
                 out.append(f"{shown}{mark}{row[1]}{mark}{row[2]}" if numbers else f"{shown}{mark}{row[2]}")
         return out
 
-    # ------------------------------------------------------------ the worker
     async def _ask(self, job: dict[str, Any]) -> dict[str, Any]:
         gate = _Gate.get_current()
         async with gate.running:
@@ -223,16 +218,13 @@ class _SearchTools:
                     stderr=asyncio.subprocess.DEVNULL,
                     start_new_session=True,
                 )
-            return await self._answer(process, job)
-
-    async def _answer(self, process: asyncio.subprocess.Process, job: dict[str, Any]) -> dict[str, Any]:
-        hint = "search a smaller folder, or with a simpler pattern"
-        answer = await ask_worker(process, job, what="the search", seconds_max=self._seconds_max, hint=hint)
-        if answer is None:
-            raise ToolError("the search ended before it was done", reason="io_error")
-        if "error" in answer:
-            raise ToolError(answer["error"], hint="escape what is meant literally", reason="invalid_arguments")
-        return answer
+            hint = "search a smaller folder, or with a simpler pattern"
+            answer = await ask_worker(process, job, what="the search", seconds_max=self._seconds_max, hint=hint)
+            if answer is None:
+                raise ToolError("the search ended before it was done", reason="io_error")
+            if "error" in answer:
+                raise ToolError(answer["error"], hint="escape what is meant literally", reason="invalid_arguments")
+            return answer
 
 
 async def ask_worker(
