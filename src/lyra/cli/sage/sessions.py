@@ -172,7 +172,7 @@ def usage(invocation: Invocation, *, days: int, by: Any, as_json: bool) -> None:
             {
                 "by": by,
                 "days": days,
-                "rows": [_usage_data(row) for row in sums],
+                "rows": [{**row._asdict(), "cost_usd": row.cost_usd, "cache_share": row.cache_share} for row in sums],
                 "cost_usd": None if any(row.unpriced_calls for row in sums) else _total(sums) / 1_000_000,
                 "today_usd": today / 1_000_000,
                 "daily_budget_usd": None if limit is None else limit / 1_000_000,
@@ -188,10 +188,6 @@ def usage(invocation: Invocation, *, days: int, by: Any, as_json: bool) -> None:
 
 def _total(sums: list[UsageSum]) -> int:
     return sum(row.cost_micro_usd for row in sums)
-
-
-def _usage_data(row: UsageSum) -> dict[str, Any]:
-    return {**row._asdict(), "cost_usd": row.cost_usd, "cache_share": row.cache_share}
 
 
 def _row(row: UsageSum) -> tuple[str, ...]:

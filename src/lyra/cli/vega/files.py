@@ -62,7 +62,7 @@ class Files:
         path = os.path.normpath(os.path.join(os.path.dirname(importing), target))
         if not os.path.isfile(path):
             return None
-        name = self.name if _is_same_file(path, self.name) else path
+        name = self.name if (os.path.realpath(path) == os.path.realpath(self.name)) else path
         text = self._text(name, read(path))
         if path.endswith(NODE_FILES):
             from lyra.vesper.runtime.faces import read_file
@@ -111,10 +111,6 @@ def read(path: str) -> bytes:
 
 def _stdin() -> bytes:
     return sys.stdin.buffer.read(_BYTES_MAX + 1)
-
-
-def _is_same_file(path: str, other: str) -> bool:
-    return os.path.realpath(path) == os.path.realpath(other)
 
 
 # ---------------------------------------------------------------- showing

@@ -100,8 +100,8 @@ def context_figures(agent: Agent, session: AgentSession | None, kernel: Kernel) 
     parts = (
         _text_tokens(system),
         _text_tokens(memory),
-        _tool_tokens(tools),
-        _message_tokens(messages) + _text_tokens(summary),
+        (TOOLS_TOKENS + _tokens(Measure().size(Request(model="", messages=(), tools=tools))) if tools else 0),
+        (_tokens(Measure().messages(messages)) + MESSAGE_TOKENS * len(messages)) + _text_tokens(summary),
     )
     total = sum(parts)
     counted = (
@@ -146,14 +146,6 @@ def _text_tokens(text: str) -> int:
 def _first_prompt(system: Any) -> str:
     """Return the system prompt before any call: a text, or that which a SessionPrompt would give now."""
     return system.now() if isinstance(system, SessionPrompt) else system if isinstance(system, str) else ""
-
-
-def _tool_tokens(tools: tuple[Tool, ...]) -> int:
-    return TOOLS_TOKENS + _tokens(Measure().size(Request(model="", messages=(), tools=tools))) if tools else 0
-
-
-def _message_tokens(messages: tuple[Message, ...]) -> int:
-    return _tokens(Measure().messages(messages)) + MESSAGE_TOKENS * len(messages)
 
 
 def _tokens(size: Size) -> int:

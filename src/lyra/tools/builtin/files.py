@@ -173,7 +173,7 @@ class _Files:
         workspace = self._workspace
         with workspace.lock:
             if not workspace.exists(file_path):
-                data = _utf8(content, file_path)
+                data = TextFile("").encode(content, file_path)
                 path = workspace.replace(file_path, data)
                 self._log.note(path, data)
                 return f"wrote {workspace.display_name(file_path)}: new, {_lines(content)}"
@@ -304,10 +304,6 @@ def _number_lines(text: str, offset: int, limit: int, path: str) -> str:
 def _lines(text: str) -> str:
     count = text.count("\n") + (not text.endswith("\n") if text else 0)
     return f"{count} line{'' if count == 1 else 's'}"
-
-
-def _utf8(text: str, path: str) -> bytes:
-    return TextFile("").encode(text, path)
 
 
 # ---------------------------------------------------------------- notebook

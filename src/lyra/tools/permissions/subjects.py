@@ -101,11 +101,7 @@ class Subject(NamedTuple):
 
 
 def facts_of(tool: str) -> ToolFacts:
-    return TOOLS.get(tool.lower()) or _unknown_facts(tool)
-
-
-def _unknown_facts(tool: str) -> ToolFacts:
-    return ToolFacts(tool, "text", "", "other")
+    return TOOLS.get(tool.lower()) or ToolFacts(tool, "text", "", "other")
 
 
 def subject_of(
