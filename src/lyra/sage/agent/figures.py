@@ -19,9 +19,7 @@ from lyra.core.budgets.budget import Budget
 from lyra.core.budgets.money import Money
 from lyra.core.clock import Clock
 from lyra.core.event import Event, ModelCalled
-from lyra.core.message import Message
 from lyra.core.secrets.redact import redact
-from lyra.core.tool import Tool
 from lyra.errors import BudgetExceeded, ConfigError, StoreError
 from lyra.kernel.kernel import Kernel
 from lyra.models.pricing import context_window

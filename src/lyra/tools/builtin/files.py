@@ -452,17 +452,14 @@ def _new_cell(notebook: dict[str, Any], kind: str, source: str) -> dict[str, Any
     new_cell: dict[str, Any] = {"cell_type": kind}
     version = (notebook.get("nbformat"), notebook.get("nbformat_minor"))
     if all(isinstance(part, int) for part in version) and version >= _IDS_SINCE:
-        new_cell["id"] = _free_id(notebook["cells"])
+        cells = notebook["cells"]
+        taken = {cell.get("id") for cell in cells}
+        new_cell["id"] = next(name for number in range(len(cells) + 1) if (name := f"cell-{number}") not in taken)
     new_cell["metadata"] = {}
     if kind == "code":
         new_cell["execution_count"], new_cell["outputs"] = None, []
     new_cell["source"] = _source(source, like=[])
     return new_cell
-
-
-def _free_id(cells: list[dict[str, Any]]) -> str:
-    taken = {cell.get("id") for cell in cells}
-    return next(name for number in range(len(cells) + 1) if (name := f"cell-{number}") not in taken)
 
 
 def _source(text: str, *, like: Any) -> str | list[str]:

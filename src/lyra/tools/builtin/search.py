@@ -220,16 +220,13 @@ class _SearchTools:
                     stderr=asyncio.subprocess.DEVNULL,
                     start_new_session=True,
                 )
-            return await self._answer(process, job)
-
-    async def _answer(self, process: asyncio.subprocess.Process, job: dict[str, Any]) -> dict[str, Any]:
-        hint = "search a smaller folder, or with a simpler pattern"
-        answer = await ask_worker(process, job, what="the search", seconds_max=self._seconds_max, hint=hint)
-        if answer is None:
-            raise ToolError("the search ended before it was done", reason="io_error")
-        if "error" in answer:
-            raise ToolError(answer["error"], hint="escape what is meant literally", reason="invalid_arguments")
-        return answer
+            hint = "search a smaller folder, or with a simpler pattern"
+            answer = await ask_worker(process, job, what="the search", seconds_max=self._seconds_max, hint=hint)
+            if answer is None:
+                raise ToolError("the search ended before it was done", reason="io_error")
+            if "error" in answer:
+                raise ToolError(answer["error"], hint="escape what is meant literally", reason="invalid_arguments")
+            return answer
 
 
 async def ask_worker(

@@ -198,6 +198,7 @@ class Rule:
                 return True
             if not self.bare and (subject.doubt is not None or (subject.kind == "path" and not subject.inside)):
                 return False
+            # Whether the rule covers the tool only as a member of a family; a foreign tool of that name is no member.
             return subject.act != "other" or subject.tool.lower() not in self._family
         if self._whole is not None:
             if (subject.tool, subject.whole) == self._whole:
