@@ -138,9 +138,6 @@ def _toml_mistake(message: str, text: str) -> tuple[str, int, int]:
     return sentence, before.count("\n") + 1, len(before) - before.rfind("\n")
 
 
-# ---------------------------------------------------------------- private file
-
-
 def write_private(path: Path, data: bytes) -> None:
     """Write a file atomically, readable only by its owner."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.new")

@@ -145,7 +145,6 @@ class Space(SqliteStore):
             self._complete()
         return super().acquire(owner, now=now, ttl_s=ttl_s)
 
-    # ------------------------------------------------------------ signatures
     def file_id(self) -> str:
         return self._file_id
 
@@ -154,7 +153,6 @@ class Space(SqliteStore):
         are not signed there."""
         return (self._file_id, self.name, *super()._list_signed_names())
 
-    # ------------------------------------------------------------ notes
     def leave_note(self, data: bytes) -> None:
         """Leave a message; it is signed where this store is."""
         if self._signatures is not None:

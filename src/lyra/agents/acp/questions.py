@@ -140,21 +140,17 @@ def _names_of(line: QuestionLine) -> dict[str, str]:
     if line["kind"] == "in_doubt":
         return _DOUBT
     if line["kind"] == "confirmation" or "tool" in line:
-        return _permission_names(line)
+        names = {word: name for word, (name, _) in _DECISIONS.items()}
+        match = _RULE.search(str(line["message"])) if "always" not in line else None
+        rule = match["rule"] if match is not None else line.get("always")
+        if rule:
+            wider = {f"{_WIDER}{text}": f"Always allow {render_text(text)}" for text in line.get("rules", ())[1:]}
+            noes = {word: names[word] for word in ("deny", "never")}
+            return {"allow": names["allow"], "always": f"Always allow {render_text(rule)}", **wider, **noes}
+        return {word: name for word, name in names.items() if word in ("allow", "deny")}
     options = [_OPTION.fullmatch(row) for row in str(line["message"]).split("\n")]
     listed = {option["number"]: render_text(option["words"]) for option in options if option is not None}
     return {**listed, _LATER: _FREE[_LATER]} if listed else _FREE
-
-
-def _permission_names(line: QuestionLine) -> dict[str, str]:
-    names = {word: name for word, (name, _) in _DECISIONS.items()}
-    match = _RULE.search(str(line["message"])) if "always" not in line else None
-    rule = match["rule"] if match is not None else line.get("always")
-    if rule:
-        wider = {f"{_WIDER}{text}": f"Always allow {render_text(text)}" for text in line.get("rules", ())[1:]}
-        noes = {word: names[word] for word in ("deny", "never")}
-        return {"allow": names["allow"], "always": f"Always allow {render_text(rule)}", **wider, **noes}
-    return {word: name for word, name in names.items() if word in ("allow", "deny")}
 
 
 def _about_call(line: QuestionLine, folder: str) -> schema.ToolCallUpdate:

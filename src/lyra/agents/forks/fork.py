@@ -115,7 +115,6 @@ def members_of(process: Process) -> list[Process]:
     return members
 
 
-# ---------------------------------------------------------------- restored
 # An agent made again from the journal alone: name and model, where that is all there was to it.
 
 

@@ -419,9 +419,6 @@ def _describe_subject(call: ToolCall, subject: Subject | None) -> str:
     return arguments_as_json(call.arguments)
 
 
-# ---------------------------------------------------------------------- asking
-
-
 async def _ask_hooks(turn: Turn, case: Case, row: dict[str, Any]) -> dict[str, Any]:
     """Return the decision after hooks were asked; the same one where they have no answer."""
     from lyra.agents.turn.hook_points import fire

@@ -143,7 +143,6 @@ def _change(options: dict[str, Any]) -> StepChange:
     return StepChange(**given)
 
 
-# ---------------------------------------------------------------- printed
 def _print(timeline: RunTimeline, variables: RunVariables, options: dict[str, Any], *, as_json: bool) -> None:
     place = options["place"]
     variables.add_arguments()
@@ -169,7 +168,6 @@ def _print(timeline: RunTimeline, variables: RunVariables, options: dict[str, An
         note(f"{left} more steps; --after {after + len(steps)} shows them")
 
 
-# ---------------------------------------------------------------- the prompt
 def _talk(ctx: click.Context, store: str, run: OpenedRun, programs: ProgramFile | None) -> int:
     """Read commands until the end; gives the exit code."""
     from lyra.cli.replay.fork import make_fork
@@ -225,8 +223,6 @@ def _effect(run: OpenedRun, number: int) -> int | None:
         return None
     return None if effect is None else effect.number
 
-
-# ---------------------------------------------------------------- diff
 
 _BEFORE: Final = 3  # steps before the first difference that are shown
 _AFTER: Final = 40

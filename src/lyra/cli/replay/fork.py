@@ -181,8 +181,6 @@ def _compare(old: RunTimeline, new: RunTimeline) -> dict[str, Any]:
     }
 
 
-# ---------------------------------------------------------------- variables
-
 _PROCESSES_MAX: Final = 50  # whose calls are told with their arguments
 
 
@@ -244,8 +242,6 @@ class RunVariables:
             return None
 
 
-# ---------------------------------------------------------------- program file
-
 _NOT_FILES: Final = ("agent", "lyra", "model", "tool", "hook")  # words before the colon that name no module
 
 
@@ -265,7 +261,11 @@ class ProgramFile:
                 for module, own in self._wanted
                 if own and module not in _NOT_FILES and not module.startswith("lyra.")
             ]
-            self._module = _run_variables(self._file, _module_name(self._file, modules))
+            # What the journal calls the module: as the file is called where it knows that, else the first that it
+            # names.
+            stem = Path(self._file).stem
+            near = [name for name in modules if name.rpartition(".")[2] == stem]
+            self._module = _run_variables(self._file, (near or modules or [stem])[0])
         return self._module
 
     async def register(self, kernel: Kernel) -> None:
@@ -285,14 +285,6 @@ class ProgramFile:
             program = getattr(module, own, None) if name == module.__name__ and own.isidentifier() else None
             if program is not None and _is_program(program):
                 kernel.register(program)
-
-
-def _module_name(file: str, modules: list[str]) -> str:
-    """Return what the journal calls the module: as the file is called where it knows that, else the first that it
-    names."""
-    stem = Path(file).stem
-    near = [name for name in modules if name.rpartition(".")[2] == stem]
-    return (near or modules or [stem])[0]
 
 
 def _run_variables(file: str, name: str) -> ModuleType:
@@ -318,9 +310,6 @@ def _is_program(value: Any) -> bool:
     import inspect
 
     return inspect.iscoroutinefunction(value)
-
-
-# ---------------------------------------------------------------- opened
 
 
 def store_target(target: str) -> str:

@@ -174,11 +174,8 @@ def step_line(step: RunStep, *, is_here: bool = False, side: str = "") -> str:
     recorded = "  (recorded)" if step.is_recorded and (step.micro_usd or step.tokens) else ""
     tries = f"  {step.tries} tries" if step.tries > 1 else ""
     head = f"{side}{'>' if is_here else ' '}{step.number:>4} {step.pid:<8} {step.kind:<{_KIND_WIDTH}}"
-    return fit_line(printable(f"{head} {step.what}{asked}{came}{cost}{tokens}{recorded}{tries}"))
-
-
-def fit_line(line: str) -> str:
-    """Return the line cut to the width of the terminal; for a pipe it is whole."""
+    # The line cut to the width of the terminal; for a pipe it is whole.
+    line = printable(f"{head} {step.what}{asked}{came}{cost}{tokens}{recorded}{tries}")
     if not sys.stdout.isatty():
         return line
     columns = shutil.get_terminal_size().columns

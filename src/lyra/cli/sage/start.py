@@ -219,8 +219,6 @@ async def _converse(
         return await converse(equipped, invocation.config, beginning, lines, tell, first=first, warn=opened)
 
 
-# ---------------------------------------------------------------- interactive
-
 _NOT_SET_UP: Final = 2  # no model, and the person left
 
 
@@ -266,8 +264,6 @@ def run_interactive(
     with logs_to_file() as logs:
         return asyncio.run(run())
 
-
-# ---------------------------------------------------------------- text output
 
 _ABOUT_CHARS_MAX: Final = 100
 

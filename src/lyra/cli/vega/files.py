@@ -62,7 +62,11 @@ class Files:
         path = os.path.normpath(os.path.join(os.path.dirname(importing), target))
         if not os.path.isfile(path):
             return None
+<<<<<<< HEAD
         name = self.name if (os.path.realpath(path) == os.path.realpath(self.name)) else path
+=======
+        name = self.name if os.path.realpath(path) == os.path.realpath(self.name) else path
+>>>>>>> main
         text = self._text(name, read(path))
         if path.endswith(NODE_FILES):
             from lyra.vesper.runtime.faces import read_file
@@ -113,7 +117,10 @@ def _stdin() -> bytes:
     return sys.stdin.buffer.read(_BYTES_MAX + 1)
 
 
+<<<<<<< HEAD
 # ---------------------------------------------------------------- showing
+=======
+>>>>>>> main
 def say_problems(error: SourceError) -> None:
     """All that is wrong with a source, with its lines and carets."""
     problems: Iterable[Diagnostic] = error.fields.get("problems") or ()
@@ -166,7 +173,6 @@ def _say(text: str, head: str) -> None:
     click.echo(text, err=True)
 
 
-# ---------------------------------------------------------------- as data
 def problem_data(problem: Diagnostic) -> dict[str, Any]:
     return {
         "file": problem.file,

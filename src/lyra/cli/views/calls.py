@@ -107,8 +107,6 @@ def _bar(call: CallRecord, first: float, last: float) -> str:
     return f"[{' ' * begin}{'=' * (end - begin)}{' ' * (_BAR - end)}]"
 
 
-# ---------------------------------------------------------------- events
-
 _SHOWN: Final = 120  # characters of an event's data
 _LOOK_S: Final = 0.3
 
@@ -167,9 +165,6 @@ def _show(event: Event, *, as_json: bool) -> None:
     words = json.dumps(data, ensure_ascii=False)
     shown = words if len(words) <= _SHOWN else words[: _SHOWN - 1] + "…"
     click.echo(printable(f"{event.seq:>6}  {moment(event.time)}  {event.pid or '-'}  {event.kind}  {shown}"))
-
-
-# ---------------------------------------------------------------- cost
 
 
 @click.command(cls=CliCommand)

@@ -144,9 +144,6 @@ class _Page(msgspec.Struct):
     more: bool = False
 
 
-# ---------------------------------------------------------------- folded
-
-
 class Folded:
     """Both folds over one source. `refresh` reads the rows that came since the last time."""
 
@@ -165,19 +162,16 @@ class Folded:
         for event in self._source.rows(self._seq):
             count += 1
             self._seq = event.seq
-            self._add(event)
+            try:
+                self.calls.add(event)
+                if event.seq > self._covered:
+                    self.processes.add(event)
+            except (AttributeError, KeyError, TypeError, ValueError):
+                raise Corrupt(
+                    f"row {event.seq} ({event.kind}) of {self._source.location} cannot be read",
+                    hint="`lyra store check` looks at the whole store",
+                ) from None
         return count
-
-    def _add(self, event: Event) -> None:
-        try:
-            self.calls.add(event)
-            if event.seq > self._covered:
-                self.processes.add(event)
-        except (AttributeError, KeyError, TypeError, ValueError):
-            raise Corrupt(
-                f"row {event.seq} ({event.kind}) of {self._source.location} cannot be read",
-                hint="`lyra store check` looks at the whole store",
-            ) from None
 
     def _take_snapshot(self, store: Store) -> int:
         """Take over the processes whose rows a compaction dropped; gives the row up to which the snapshot tells."""

@@ -75,7 +75,6 @@ def place_of(path: Path, places: Places) -> tuple[int, int]:
     return places.get(path, (1, 1))
 
 
-# ------------------------------------------------------------------ TOML
 class _TomlPlaces(_Scan):
     """The scan of `toml_positions`, with the items of arrays numbered and columns kept."""
 
@@ -164,7 +163,6 @@ def _toml(text: str, file: str) -> tuple[Any, Places]:
         raise ParseError("nested too deeply", file=file, line=1, column=1) from None
 
 
-# ------------------------------------------------------------------ JSON
 _BLANK: Final = re.compile(r"[ \t\r\n]*+")
 _JSON_SCALAR: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|[^\s,\]}:]++')
 
@@ -244,7 +242,6 @@ def _json_parts(text: str, file: str, lines: _Lines) -> Iterator[tuple[Path, int
             position = scalar.end()
 
 
-# ------------------------------------------------------------------ YAML
 _YAML_INT: Final = re.compile(r"[-+]?[0-9]{1,18}\Z")
 _YAML_FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
 _YAML_WORDS: Final[dict[str, Any]] = {
@@ -336,7 +333,6 @@ def _core_scalar(_: Path, scalar: ScalarText) -> Any:
     return float(text) if _YAML_FLOAT.match(text) else text
 
 
-# ---------------------------------------------------------------- front matter
 # Splits a Markdown file into the YAML between `---` lines at its head and the text below.
 
 HEAD_CHARS_MAX: Final = 16 * 1024  # bounds the time that reading the YAML takes

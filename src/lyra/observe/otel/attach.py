@@ -241,7 +241,6 @@ def _logger_provider(exporter: Any) -> tuple[str, Any]:
     return "logger", provider
 
 
-# ---------------------------------------------------------------- export spans
 # Sends spans of records that were read back from a store to a collector, and waits until they have arrived.
 
 _BATCH: Final = 512

@@ -198,7 +198,6 @@ def _read(path: str) -> bytes:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", key="tls") from None
 
 
-# ---------------------------------------------------------------- failures
 # How a call that failed is raised: the LyraError that the server raised, with its fields.
 
 ERROR_KEY: Final = "lyra-error-bin"
@@ -224,7 +223,10 @@ def error_of(failure: Any, address: str) -> LyraError:
     """Return the LyraError of a failed call (an error of grpc)."""
     for key, value in failure.trailing_metadata() or ():
         if key == ERROR_KEY:
-            return _read_error(value)
+            try:
+                return error_from_data(msgspec.json.decode(value, type=dict))
+            except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError):
+                return LyraError("the server's error could not be read")
     status = failure.code().name
     details = failure.details() or status
     if status == "UNAVAILABLE":
@@ -234,10 +236,3 @@ def error_of(failure: Any, address: str) -> LyraError:
             address=address,
         )
     return _BY_STATUS.get(status, InternalError)(f"the server at {address} answered {status}: {details}")
-
-
-def _read_error(data: bytes) -> LyraError:
-    try:
-        return error_from_data(msgspec.json.decode(data, type=dict))
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError):
-        return LyraError("the server's error could not be read")

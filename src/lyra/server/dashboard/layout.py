@@ -88,12 +88,8 @@ def region(
         data_every=every_ms,
         **attributes,
     )
-    return join(Html(f"<!--region {_check_name(name)}-->"), part, Html(f"<!--end {name}-->"))
-
-
-def _check_name(name: str) -> str:
     assert name.replace("-", "").replace("_", "").isalnum(), name
-    return name
+    return join(Html(f"<!--region {name}-->"), part, Html(f"<!--end {name}-->"))
 
 
 def act_form(call: HttpCall, action: str, *children: Child, why_not: str = "", **attributes: Any) -> Html:

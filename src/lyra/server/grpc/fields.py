@@ -30,7 +30,6 @@ def require(value: str, field: str) -> str:
     return value
 
 
-# ------------------------------------------------------------------ out
 def int32(value: float) -> int:
     number = int(value)
     return number if -_INT32_MAX <= number <= _INT32_MAX else _INT32_MAX if number > 0 else -_INT32_MAX
@@ -64,7 +63,6 @@ def json_bytes(value: Any) -> bytes:
         return _write(text(repr(value)))
 
 
-# ------------------------------------------------------------------ in
 def seconds(milliseconds_since_1970: int) -> float | None:
     return milliseconds_since_1970 / 1000 if milliseconds_since_1970 else None
 
@@ -90,7 +88,6 @@ def json_mapping(data: bytes, field: str) -> dict[str, Any] | None:
     return value
 
 
-# ---------------------------------------------------------------- enums
 # The tables of words: the number of each kernel word in its enum of the contract, and back.
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from lyra.core.envelope import Envelope
 from lyra.kernel.pipelines.feeds import PipelineEvent
 from lyra.kernel.workers.entry import ProcessControlBlock
-from lyra.kernel.workers.quota import ResourceQuota, ResourceUsage
+from lyra.kernel.workers.quota import ResourceUsage
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.fields import (
     EVENT_TYPE,
@@ -157,21 +157,18 @@ _NOTHING_USED: Final = ResourceUsage()
 _last_quota: Final[dict[str, Any]] = {"quota": None, "message": None}
 
 
-def quota_message(quota: ResourceQuota) -> pb.ResourceQuota:
-    """Return the message of a quota; most processes share the default, whose message is made once."""
-    if quota is not _last_quota["quota"]:
-        _last_quota.update(quota=quota, message=message_from(pb.ResourceQuota, quota))
-    shared: pb.ResourceQuota = _last_quota["message"]
-    return shared
-
-
 def fill_process(message: pb.ProcessControlBlock, block: ProcessControlBlock) -> None:
     """Write a process into an empty message. Lists have thousands: a field at its default is not set."""
     message.pid = text(block.pid)
     message.state = PROCESS_STATE.numbers[block.state]
     message.priority = PRIORITY.numbers[block.priority]
     message.created_at_ms = int((block.created_at or 0.0) * 1000)
-    message.quota.CopyFrom(quota_message(block.quota))
+    # The message of a quota; most processes share the default, whose message is made once.
+    quota = block.quota
+    if quota is not _last_quota["quota"]:
+        _last_quota.update(quota=quota, message=message_from(pb.ResourceQuota, quota))
+    shared: pb.ResourceQuota = _last_quota["message"]
+    message.quota.CopyFrom(shared)
     if block.usage == _NOTHING_USED:
         message.usage.SetInParent()
     else:

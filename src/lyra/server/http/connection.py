@@ -85,7 +85,9 @@ class GuardedConnection(_Protocol):  # type: ignore[misc]
                 return
             piece = data[start : start + _SLICE_BYTES]
             if not self._is_in_body and self._is_head_too_large(piece):
-                self._refuse_head()
+                if self.cycle is None or self.cycle.response_complete:  # else it would stand inside another answer
+                    self.transport.write(_refusal(431, b"Request Header Fields Too Large", _LARGE))
+                self.transport.close()
                 return
             super().data_received(piece)
         if self.cycle is not before or (self.cycle is not None and not self.cycle.response_complete):
@@ -100,11 +102,6 @@ class GuardedConnection(_Protocol):  # type: ignore[misc]
         self._head_bytes += len(piece) if end < 0 else end + len(_HEAD_END) - known
         self._head_tail = (self._head_tail + piece)[1 - len(_HEAD_END) :]
         return self._head_bytes > self.limits.head_bytes_max
-
-    def _refuse_head(self) -> None:
-        if self.cycle is None or self.cycle.response_complete:  # else it would stand inside another answer
-            self.transport.write(_refusal(431, b"Request Header Fields Too Large", _LARGE))
-        self.transport.close()
 
     def on_headers_complete(self) -> None:
         self._is_in_body = True

@@ -125,7 +125,11 @@ class ServedNames:
     def follow(self, served: set[ServedName]) -> None:
         """Make known what is served now, and forget the rest."""
         for name in self._known - served:
-            self._forget(name)
+            self._known.discard(name)
+            if name.kind == "agent":
+                self._kernel.orchestrator.agents.unregister(name.name)
+            elif self._kernel.services.has_handler(name.name):
+                self._kernel.services.unregister_handler(name.name)
         for name in served - self._known:
             if not self._is_taken(name):
                 try:
@@ -155,13 +159,6 @@ class ServedNames:
             )
         self._kernel.register_handler(served.name, self._handler(served))
         self._known.add(served)
-
-    def _forget(self, served: ServedName) -> None:
-        self._known.discard(served)
-        if served.kind == "agent":
-            self._kernel.orchestrator.agents.unregister(served.name)
-        elif self._kernel.services.has_handler(served.name):
-            self._kernel.services.unregister_handler(served.name)
 
     def _handler(self, served: ServedName) -> Any:
         async def handle(request: ServiceRequest) -> Any:

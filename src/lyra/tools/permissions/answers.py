@@ -68,7 +68,6 @@ class Answers:
                 )
             self._write(texts)
 
-    # ------------------------------------------------------------ the file
     def _read(self) -> tuple[dict[str, list[str]], dict[tuple[str, ...], int]]:
         texts: dict[str, list[str]] = {effect: [] for effect in _EFFECTS}
         try:

@@ -548,7 +548,6 @@ def _sets(command: ShellCommand) -> bool:
     return basename(command.words[0].text) in _SETTERS if command.words else bool(command.assignments)
 
 
-# ---------------------------------------------------------------- fast path
 # A fast path for command lines without special characters, which need no grammar: most of what an agent runs.
 
 _LIST_MAX: Final = 500  # characters; bounds the number of commands, and longer lines are too rare to need the fast path

@@ -387,9 +387,6 @@ def _compensations(program: NodeProgram) -> tuple[Step, ...]:
     return tuple(step for rule in program.rules for step in rule.compensation)
 
 
-# ---------------------------------------------------------------- inputs
-
-
 class InputReader:
     """Binds one input: its slot, its coercion and its value when it is absent."""
 

@@ -55,17 +55,6 @@ def collect_success(
     return collect
 
 
-def compile_success(
-    fields: tuple[tuple[str, ir.TypedExpression], ...], outputs: tuple[ir.NodeOutput, ...], scope: Scope
-) -> Callable[[Frame], dict[str, Any]]:
-    evaluated = [(name, compile_expression(value, scope)) for name, value in fields]
-    collect = collect_success(outputs)
-    if len(evaluated) == 1 and [output.name for output in outputs] == [evaluated[0][0]]:
-        (name, evaluate), write = evaluated[0], output_writer(outputs[0])
-        return lambda frame: {name: coerce_output(name, write, evaluate(frame))}
-    return lambda frame: collect({name: evaluate(frame) for name, evaluate in evaluated})
-
-
 def success_of_variables(program: ir.NodeProgram, scope: Scope) -> Callable[[Frame], dict[str, Any]]:
     """Return the answer of a flow that ends without a return: variables named like success fields."""
     outputs, ambient = program.success, set(program.ambient) - set(list_assigned_names(program.steps))
@@ -264,7 +253,13 @@ def _parallel(step: ir.ParallelStep, program: ir.NodeProgram, scope: Scope) -> R
 def _return(step: ir.ReturnStep, program: ir.NodeProgram, scope: Scope) -> RunStep:
     if step.error is not None:
         return compile_failure(step.error, program, scope)
-    return compile_success(step.success or (), program.success, scope)
+    outputs = program.success
+    evaluated = [(name, compile_expression(value, scope)) for name, value in (step.success or ())]
+    collect = collect_success(outputs)
+    if len(evaluated) == 1 and [output.name for output in outputs] == [evaluated[0][0]]:
+        (name, evaluate), write = evaluated[0], output_writer(outputs[0])
+        return lambda frame: {name: coerce_output(name, write, evaluate(frame))}
+    return lambda frame: collect({name: evaluate(frame) for name, evaluate in evaluated})
 
 
 _COMPILERS: Final[dict[type[ir.Step], Callable[[Any, ir.NodeProgram, Scope], RunStep]]] = {

@@ -89,7 +89,11 @@ def _keys(place: _Place) -> Iterator[Item]:
     step = place.step
     operation = OPERATIONS.get(place.operation_of(step)) if step else None
     if path and path[-1] == "inputs" and step and path[:-1] in (step, (*step, "parameters")):
-        yield from _inputs_of(place, step, present)
+        node_id = highest(place.cursor.words.get((*step, "node_id"), ""), place.callees)
+        node = place.callees[node_id]() if node_id is not None else None
+        for field in node.inputs if node is not None else ():
+            if field.name not in present:
+                yield Item(field.name, "field", field.type, field.description, f"{field.name}: ")
         return
     for key, schema in _properties(path).items():
         if key in present:
@@ -116,14 +120,6 @@ def _takes(operation: Operation, key: str) -> bool:
     if key in _ACTING_KEYS:
         return operation.acts
     return key in STEP_KEYS or key in operation.settings
-
-
-def _inputs_of(place: _Place, step: Path, present: set[str]) -> Iterator[Item]:
-    node_id = highest(place.cursor.words.get((*step, "node_id"), ""), place.callees)
-    node = place.callees[node_id]() if node_id is not None else None
-    for field in node.inputs if node is not None else ():
-        if field.name not in present:
-            yield Item(field.name, "field", field.type, field.description, f"{field.name}: ")
 
 
 def _is_step(path: Path) -> bool:

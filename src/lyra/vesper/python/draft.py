@@ -122,9 +122,6 @@ def _collect_names(program: ir.NodeProgram) -> set[str]:
     return own
 
 
-# ---------------------------------------------------------------- checks
-
-
 class Checks:
     """Writes checks into one function. `uses_run` says whether one of them needs the run's state."""
 

@@ -103,8 +103,6 @@ def _is_boolean(node: ir.TypedExpression) -> bool:
     return isinstance(node, _CONDITIONS) or (isinstance(node, ir.Constant) and isinstance(node.value, bool))
 
 
-# ---------------------------------------------------------------- what earlier checks have shown
-
 _Number = int | Decimal
 _Bound = tuple[_Number, bool]  # a limit, and whether the value may be the limit itself
 _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}

@@ -291,8 +291,6 @@ _GIVEN = (str, int, Decimal, bool, bytes, datetime, list, dict, frozenset)
 _VALUES = (str, int, Decimal, bool, bytes, datetime, list, dict, frozenset, type(None))
 
 
-# ---------------------------------------------------------------- names
-
 RUNTIME_NAMES: Final = tuple(name for name in vars(runtime) if name[0] != "_" and name != "annotations")
 
 _IMPORTED: Final = ("Any", "Decimal", "Final", "UTC", "annotations", "datetime", "effects", "reduce", "run")

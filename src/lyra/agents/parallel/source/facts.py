@@ -67,7 +67,9 @@ def find_own_names(tree: Definition, shadowed: frozenset[str]) -> frozenset[str]
     for statement in tree.body:
         for node in _parts(statement):
             harmless |= _harmless(node, shadowed)
-            target = _find_new_binding(node)
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            is_binding = isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, _FRESH)
+            target = targets[0] if is_binding and len(targets) == 1 and isinstance(targets[0], ast.Name) else None
             if target is not None:
                 own.add(target.id)
                 harmless.add(id(target))
@@ -78,13 +80,6 @@ def find_own_names(tree: Definition, shadowed: frozenset[str]) -> frozenset[str]
             elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
                 lost.add(node.name)
     return frozenset(own - lost)
-
-
-def _find_new_binding(node: ast.AST) -> ast.Name | None:
-    """Return the name that the node binds to a new list or dict, if it does."""
-    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-    is_binding = isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, _FRESH)
-    return targets[0] if is_binding and len(targets) == 1 and isinstance(targets[0], ast.Name) else None
 
 
 def _harmless(node: ast.AST, shadowed: frozenset[str]) -> set[int]:
@@ -126,8 +121,6 @@ def _find_returned(node: ast.AST | None) -> Iterator[ast.AST]:
         for part in node.values:
             yield from _find_returned(part)
 
-
-# ---------------------------------------------------------------- bound for sure
 
 Bound = frozenset[str]
 _ENDS: Final = (ast.Return, ast.Raise, ast.Break, ast.Continue)
@@ -204,7 +197,6 @@ def _either(*ends: Bound | None) -> Bound | None:
     return frozenset.intersection(*reached) if reached else None
 
 
-# ---------------------------------------------------------------- call sites
 # Which expressions of a function's source are agent calls, and in which order they are evaluated.
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
@@ -292,7 +284,6 @@ def render_dotted(node: ast.expr) -> str:
     return ""
 
 
-# ---------------------------------------------------------------- node marks
 # Attributes that are set on nodes of a function's syntax tree: the numbers of its calls, loops and statements.
 
 SITE: Final = "lyra_site"  # the number of an agent call

@@ -89,8 +89,6 @@ def _check_answer(event: str, answer: Mapping[Any, Any]) -> HookAnswer:
     return HookAnswer(decision=decision, arguments=arguments, ends_turn=not goes_on, **texts)
 
 
-# ---------------------------------------------------------------- the form of Claude Code
-
 PROJECT_VARIABLE: Final = "CLAUDE_PROJECT_DIR"
 # Fields of an event by the name that they have there.
 _CLAUDE_NAMES: Final = {
@@ -111,7 +109,6 @@ _TELLS_LATER: Final = ("PostToolUse", "PostToolUseFailure")  # the tool has run:
 _CLAUDE_DECISIONS: Final = {"approve": "allow", "allow": "allow", "block": "deny", "deny": "deny", "ask": "ask"}
 
 
-# ---------------------------------------------------------------- what a program is given
 def claude_input(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a moment as Claude Code tells them."""
     event = data["event"]
@@ -155,7 +152,6 @@ def claude_names(event: str, value: Any) -> tuple[Any, ...]:
     return (value, _ALSO_NAMED[value]) if value in _ALSO_NAMED else (value,)
 
 
-# ---------------------------------------------------------------- what it answers
 def read_claude_exit(event: str, reason: str) -> HookAnswer:
     """Return what the exit code 2 with this text on stderr means."""
     if event in _TELLS_LATER:

@@ -154,8 +154,6 @@ def _from_setting(setting: HookSetting, source: str) -> Hook:
     )
 
 
-# ---------------------------------------------------------------- hook command
-
 OUTPUT_BYTES_MAX: Final = 256 * 1024  # of stdout, and of stderr
 _REASON_CHARS_MAX: Final = 2_000
 _DENIES: Final = 2  # the exit code
@@ -274,8 +272,6 @@ def _limits(timeout_s: float) -> Any:
     wall_s = max(timeout_s, Limits().wall_s)
     return Limits(wall_s=wall_s, output_bytes=OUTPUT_BYTES_MAX, output_kept_bytes=OUTPUT_BYTES_MAX)
 
-
-# ---------------------------------------------------------------- matcher
 
 _CHARS_MAX: Final = 2_000  # of the text that is matched
 _STEPS_MAX: Final = 50_000

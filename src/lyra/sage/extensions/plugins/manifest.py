@@ -132,7 +132,6 @@ def _list_gone(given: dict[str, Any]) -> tuple[str, ...]:
     return (*(key for key in GONE if key in given), *parts)
 
 
-# ---------------------------------------------------------------- the parts
 def _assets(value: Any, folder: str, report: Report) -> dict[str, tuple[str, ...]]:
     given = report.mapping(value, ("assets",), "assets", (*ASSET_KINDS, *_GONE_ASSETS)) or {}
     assets: dict[str, tuple[str, ...]] = {}

@@ -104,7 +104,11 @@ class _Parts:
     def read(self) -> None:
         for files in (CustomCommands([self.place]), Skills([self.place]), AgentFiles([self.place])):
             self.mistakes += files.mistakes
-            self._check_number(files)
+            # Report a part that is named in the manifest and was not read, such as a folder without SKILL.md.
+            named = self._manifest.assets.get(files.KIND, ())
+            if not files.mistakes and len(files.entries()) != len(named):
+                message = f"{len(named)} {files.KIND} are named and {len(files.entries())} are there"
+                self.mistakes.append(Mistake(os.path.join(self._folder, files.KIND), 1, 1, message))
         for path, data in self._files("hooks"):
             hooks, mistakes = read_plugin_hooks(data, path, self._manifest, folder=self._folder)
             self.hooks += hooks
@@ -116,13 +120,6 @@ class _Parts:
         names = [server.name for server in self.servers]
         for name in {name for name in names if names.count(name) > 1}:
             self.mistakes.append(Mistake(self._folder, 1, 1, f"there are two servers {one_line(name)}"))
-
-    def _check_number(self, files: CustomCommands | Skills | AgentFiles) -> None:
-        """Report a part that is named in the manifest and was not read, such as a folder without SKILL.md."""
-        named = self._manifest.assets.get(files.KIND, ())
-        if not files.mistakes and len(files.entries()) != len(named):
-            message = f"{len(named)} {files.KIND} are named and {len(files.entries())} are there"
-            self.mistakes.append(Mistake(os.path.join(self._folder, files.KIND), 1, 1, message))
 
     def _files(self, kind: str) -> Iterator[tuple[str, bytes]]:
         for name in self._manifest.assets.get(kind, ()):
@@ -164,9 +161,6 @@ def _parse(data: bytes, path: str) -> tuple[Any, Report]:
     return {}, report
 
 
-# ---------------------------------------------------------------- hooks
-
-
 def read_plugin_hooks(
     data: bytes, path: str, manifest: PluginManifest, *, folder: str
 ) -> tuple[list[Hook], list[Mistake]]:
@@ -185,8 +179,6 @@ def read_plugin_hooks(
     return hooks, report.mistakes
 
 
-# ---------------------------------------------------------------- servers
-
 PLUGIN_VARIABLE: Final = "${PLUGIN}"
 _SECTION: Final = "mcp.servers"
 _NOT_ITS_OWN: Final = ("cwd", "enabled", "readable", "writable")  # which the user decides, or the folder
@@ -201,7 +193,14 @@ def read_plugin_servers(
     servers = []
     for name, entry in _entries(document, report):
         try:
-            servers.append(_server(name, entry, path, f"{manifest.id}-{name}", folder, env))
+            full_name = f"{manifest.id}-{name}"
+            check_server_name(full_name)
+            source = SettingSource("user", folder, env)
+            cells = {key: read_cell(TableCell(_SECTION, name, key), value, source) for key, value in entry.items()}
+            server = settings_of(full_name, cells, origin="user", place=path)
+            servers.append(
+                replace(server, fill=partial(_fill_folder, folder=folder), readable=(folder,) if server.command else ())
+            )
         except ConfigError as error:
             report.add(("mcp", "servers", name), one_line(error.message), error.hint)
     return servers, report.mistakes
@@ -215,16 +214,6 @@ def _entries(document: Any, report: Report) -> Iterator[tuple[str, dict[str, Any
         read = report.mapping(entry, ("mcp", "servers", name), "a server of a plugin", _KEYS)
         if read is not None and read.keys() <= set(_KEYS):
             yield name, read
-
-
-def _server(
-    name: str, entry: dict[str, Any], path: str, full_name: str, folder: str, env: Mapping[str, str]
-) -> ServerSettings:
-    check_server_name(full_name)
-    source = SettingSource("user", folder, env)
-    cells = {key: read_cell(TableCell(_SECTION, name, key), value, source) for key, value in entry.items()}
-    server = settings_of(full_name, cells, origin="user", place=path)
-    return replace(server, fill=partial(_fill_folder, folder=folder), readable=(folder,) if server.command else ())
 
 
 def _fill_folder(text: str, *, folder: str) -> str:

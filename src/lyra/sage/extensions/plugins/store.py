@@ -237,8 +237,6 @@ def _describe_mistakes(mistakes: list[Mistake], folder: Path | None = None) -> s
     return "; ".join(texts) or "its id is not the name of its folder"
 
 
-# ---------------------------------------------------------------- copying
-
 _FILES_MAX: Final = 1_000
 _BYTES_MAX: Final = 20 << 20
 _DEPTH_MAX: Final = 8
@@ -293,9 +291,6 @@ def _copy_file(source: str, target: Path, bytes_left: int) -> int:
     with os.fdopen(fd, "wb") as file:
         file.write(data)
     return len(data)
-
-
-# ---------------------------------------------------------------- session servers
 
 
 def plugin_servers(folder: str) -> list[ServerSettings]:

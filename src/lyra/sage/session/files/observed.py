@@ -104,7 +104,7 @@ class ObservedFiles:
     def root_of(self, path: str) -> str | None:
         """Return the workspace folder that a path without links lies in; None outside of all, and for what is git's."""
         for root in self.roots:
-            if _is_below(path, root) and not is_gits(path[len(root) :]):
+            if _is_below(path, root) and _GIT not in path[len(root) :].split("/"):
                 return None if any(path == place or _is_below(path, place) for place in self.without) else root
         return None
 
@@ -115,7 +115,10 @@ class ObservedFiles:
         if root is None:
             return []
         lines: list[JournalLine] = []
-        places = _places(root, path)
+        # The folders between a workspace folder and a path, and the path.
+        start = root.rstrip("/")
+        parts = path[len(start) + 1 :].split("/")
+        places = ["/".join((start, *parts[:depth])) for depth in range(1, len(parts) + 1)]
         complete = {folder for folder in (root, *places) if self._is_listed(folder)}
         with _open_root(root) as beneath:
             if beneath is None:
@@ -287,13 +290,6 @@ class ObservedFiles:
         return FileState("file", stat.S_IMODE(status.st_mode), digest, size), None if is_fresh else signature
 
 
-def _places(root: str, path: str) -> list[str]:
-    """Return the folders between a workspace folder and a path, and the path."""
-    start = root.rstrip("/")
-    parts = path[len(start) + 1 :].split("/")
-    return ["/".join((start, *parts[:depth])) for depth in range(1, len(parts) + 1)]
-
-
 _folder: Final = os.path.dirname
 
 
@@ -319,8 +315,6 @@ def _open_root(root: str) -> Iterator[Beneath | None]:
     with beneath:
         yield beneath
 
-
-# ---------------------------------------------------------------- listing
 
 _OWN_NAMES_MAX: Final = 1_000  # names in one folder that do not count: git's and leftovers
 LEFTOVER_PREFIX: Final = ".lyra-restoring-"  # begins the names of files that a restore has not put in place yet
@@ -417,8 +411,3 @@ def _list_folder(root: Beneath, folder: str, listing: WorkspaceListing, files_ma
     listing.leftovers += leftovers
     listing.entries.update(children)
     return sorted(folders)
-
-
-def is_gits(path: str) -> bool:
-    """Return whether a path belongs to git's own files."""
-    return _GIT in path.split("/")

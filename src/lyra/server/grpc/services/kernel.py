@@ -118,7 +118,6 @@ def _admit(needs: str, kernel: Kernel, caller: Caller, given: dict[str, Any]) ->
         given["user_id"] = caller.acting_for(given.get("user_id", "")).user_id or None
 
 
-# ---------------------------------------------------------------- owners
 # To whom processes, envelopes, questions and services belong, and the check of it. What has no user (programs that the
 # server itself started, services of its own) belongs to the operator.
 
@@ -180,9 +179,6 @@ def claim_envelope(caller: Caller, fields: Mapping[str, Any]) -> dict[str, Any]:
     return owned
 
 
-# ---------------------------------------------------------------- services
-
-
 class ServiceCalls:
     """The calls of a service: a method of its class where it has one, else by the table."""
 
@@ -193,7 +189,6 @@ class ServiceCalls:
         return table_call(self._kernel, rpc)
 
 
-# ---------------------------------------------------------------- engine
 # EngineService: envelopes, and runs of pipelines and agents inside the kernel.
 
 
@@ -277,7 +272,6 @@ class EngineCalls(ServiceCalls):
             self._kernel.orchestrator.terminate_session(pid, "user_cancelled", "its caller went away")
 
 
-# ---------------------------------------------------------------- orchestration
 # OrchestrationService: pipelines whose agents run in the caller, while the kernel says what comes next.
 
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from lyra.server.identity import Caller
 
 
-# ---------------------------------------------------------------- registry
 # The services of SystemService: registered, reported on, listed and dispatched to.
 
 
@@ -102,8 +101,6 @@ class SystemCalls(ServiceCalls):
     def _service(self, name: str) -> pb.ServiceInfo:
         return message_from(pb.ServiceInfo, self._kernel.services.get_service(name))
 
-    # ------------------------------------------------------------------ questions
-
     async def resolve_interrupt(self, request: pb.ResolveInterruptRequest, caller: Caller) -> pb.FlowInterrupt:
         interrupt_id = require(request.interrupt_id, "interrupt_id")
         interrupt = require_question(self._kernel, caller, interrupt_id)
@@ -120,8 +117,6 @@ class SystemCalls(ServiceCalls):
         asked = self._kernel.interrupts.list_interrupts(request.pid or None, status=status)
         own = [interrupt for interrupt in asked if request.pid or caller.owns(interrupt_owner(self._kernel, interrupt))]
         return pb.ListInterruptsResponse(interrupts=[message_from(pb.FlowInterrupt, interrupt) for interrupt in own])
-
-    # ------------------------------------------------------------------ figures
 
     async def get_system_status(self, _request: pb.GetSystemStatusRequest, caller: Caller) -> pb.SystemStatus:
         kernel = self._kernel
@@ -158,7 +153,6 @@ def service_fields(message: pb.ServiceInfo) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name not in ("current_load", "last_health_check")}
 
 
-# ---------------------------------------------------------------- bus
 # CommBusService: events to all subscribers, commands and queries to one handler.
 
 _TYPES_MAX: Final = 1_000  # of one subscription

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -278,7 +278,6 @@ def _task_id(caller: Caller, agent: str, message: Any) -> str:
     return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:32]
 
 
-# ---------------------------------------------------------------- programs
 # The programs of an A2A task: one process keeps its record, the one below it is the agent at work.
 
 PART: Final = "a2a"  # of the kernel
@@ -333,7 +332,7 @@ async def a2a_turn(
     agent = tasks.agent(agent_name)
     content = content_of_parts(from_json(message, messages().Message()).parts)
     sink = FeedSink(kernel, tasks.listener(task_pid))
-    text = await once(ctx, agent, content, sink=sink, history=_messages(history))
+    text = await once(ctx, agent, content, sink=sink, history=[Message.from_data(row) for row in history])
     session = runtime_of(kernel).sessions.get(ctx.own_process.pid)
     usage: dict[str, Any] = {}
     if session is not None:
@@ -346,10 +345,6 @@ async def a2a_turn(
     execution = session.execution if session is not None else None
     status = execution.status if execution is not None else "success"
     return {"text": text, "is_data": agent.output is not None, "usage": usage, "status": status}
-
-
-def _messages(history: Iterable[dict[str, Any]]) -> list[Message]:
-    return [Message.from_data(row) for row in history]
 
 
 TASK_PROGRAMS: Final = (a2a_task, a2a_turn)
