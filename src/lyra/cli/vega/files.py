@@ -62,11 +62,7 @@ class Files:
         path = os.path.normpath(os.path.join(os.path.dirname(importing), target))
         if not os.path.isfile(path):
             return None
-<<<<<<< HEAD
-        name = self.name if (os.path.realpath(path) == os.path.realpath(self.name)) else path
-=======
         name = self.name if os.path.realpath(path) == os.path.realpath(self.name) else path
->>>>>>> main
         text = self._text(name, read(path))
         if path.endswith(NODE_FILES):
             from lyra.vesper.runtime.faces import read_file
@@ -117,10 +113,6 @@ def _stdin() -> bytes:
     return sys.stdin.buffer.read(_BYTES_MAX + 1)
 
 
-<<<<<<< HEAD
-# ---------------------------------------------------------------- showing
-=======
->>>>>>> main
 def say_problems(error: SourceError) -> None:
     """All that is wrong with a source, with its lines and carets."""
     problems: Iterable[Diagnostic] = error.fields.get("problems") or ()

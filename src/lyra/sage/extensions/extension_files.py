@@ -202,8 +202,11 @@ class _Listing:
         if entry.is_dir(follow_symlinks=follows):
             if depth < _DEPTH_MAX and self._folders < _FOLDERS_MAX:
                 self.walk(entry.path, depth + 1)
-        elif entry.name.lower().endswith(".md") and (self._place.files is None or entry.path in self._place.files):
+        elif entry.name.lower().endswith(".md") and self._counts(entry.path):
             self.files.append(entry.path)
+
+    def _counts(self, path: str) -> bool:
+        return self._place.files is None or path in self._place.files
 
 
 def markdown_files(place: ExtensionPlace, kind: str) -> tuple[list[str], list[Mistake]]:

@@ -298,7 +298,7 @@ class Snapshots:
         """Return a tool is about to change this file: its state is kept. Returns the token for `after`."""
         with self._lock:
             self._settle_doubt()
-            real = os.path.realpath(os.path.join(self._files.roots[0], path))
+            real = self._real(path)
             self._append(self._files.look(real, self._by()))
             return self._begin(real, "agent")
 
@@ -551,6 +551,8 @@ class Snapshots:
             )
 
     # ------------------------------------------------------------ names
+    def _real(self, path: str) -> str:
+        return os.path.realpath(os.path.join(self._files.roots[0], path))
 
     def _name(self, path: str) -> str:
         prefix = self._files.roots[0].rstrip("/") + "/"
