@@ -36,6 +36,7 @@ SHOWN = {
     "export": ("export told.md", "wrote"),
     "permissions": ('permissions allow "Bash(ls)"', "allow Bash(ls)"),
     "undo": ("undo", "turn 1 is undone"),
+    "redo": ("redo", "as before the undo"),
     "clear": ("clear", "a new conversation begins"),
     "compact": ("compact", "nothing to compact"),
 }
