@@ -76,7 +76,7 @@ async def test_what_is_offered_does_what_it_says(desk: Desk) -> None:
             done = await agent.prompt(session_id=session, prompt=text(f"/{command}"))
             assert done.stop_reason == "end_turn"
             assert expected in editor.text(), command
-        assert not (desk.work / "a.txt").exists()
+        assert (desk.work / "a.txt").exists()  # undone, and done again
         assert (desk.work / "told.md").exists()
 
 
