@@ -97,7 +97,10 @@ def setup_of(
     readable = [] if config is None else _list_open("sandbox.readable", config.sandbox.readable)
     writable = [] if config is None else _list_open("sandbox.writable", config.sandbox.writable)
     folders = _folder_rights((folder, *also, *writable))
-    commands = Grant([*folders, Capability("process.exec"), *_hosts(permissions, whole=True)])
+
+    def commands() -> Grant:  # anew for each: rules are added while it runs
+        return Grant([*folders, Capability("process.exec"), *_hosts(permissions, whole=True)])
+
     built_in = builtin_tools(
         workspace,
         programs=[*find_developer_tools(), *readable],
@@ -222,7 +225,7 @@ def _permissions(options: HeadlessOptions, folder: str, also: Sequence[str], log
         answers=saved.rules(),
         keep=saved.add,
         own_text=_is_own_project(folder, options.trust),
-        reads_outside=options.attended,
+        asks_outside=options.attended,
     )
 
 
@@ -252,10 +255,10 @@ def _folder_rights(folders: Sequence[str]) -> list[Capability]:
 
 
 def _hosts(permissions: Permissions, *, whole: bool = False) -> list[Capability]:
-    """Return the hosts that rules allow; in the mode `bypass` WebFetch may reach all. `whole` are the hosts that
-    commands may reach, in every mode: those that a rule names as a whole, because a rule to read one page must not open
-    the host to commands, and no mode names a host."""
-    if permissions.mode == "bypass" and not whole:
+    """Return the hosts that rules allow; in the mode `bypass`, and where a person is asked about pages, WebFetch may
+    reach all. `whole` are the hosts that commands may reach, in every mode: those that a rule names as a whole, because
+    a rule to read one page must not open the host to commands, and no mode names a host."""
+    if (permissions.mode == "bypass" or permissions.asks_outside) and not whole:
         return [Capability("net.http")]
     rules = permissions.rules_of("allow", _FETCH)
     return [_reach(rule) for rule in rules if not whole or (rule.whole_host and _is_named(rule.host or ""))]

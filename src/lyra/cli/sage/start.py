@@ -120,7 +120,8 @@ def start(
     printed = printed or form != "text" or mode_of_text is not None or given["schema_text"] is not None
     interactive = not printed and sys.stdin.isatty() and sys.stdout.isatty()
     words = " ".join(task)
-    if resume == "" and interactive and not (continues or fork or fork_before):
+    picks = resume == "" and interactive and not (continues or fork or fork_before)
+    if picks:
         resume, words = None, "/resume"
     resume = check_resume(resume, continues=continues)
     fork = fork or fork_before is not None
@@ -130,7 +131,8 @@ def start(
     from lyra.sage.agent.live import SessionStart
 
     take_over_settings(resume, given)
-    beginning = SessionStart(resume=resume, fork=fork, before_turn=fork_before, title=title)
+    model = given["model"] or "" if picks else ""
+    beginning = SessionStart(resume=resume, fork=fork, before_turn=fork_before, title=title, model=model)
     requested = given_form == _STREAM
     if interactive:
         ctx.exit(run_interactive(invocation, given, beginning, words, on_open, verbose=verbose))
