@@ -112,7 +112,6 @@ class Beneath:
             place=path[:200],
         )
 
-    # ------------------------------------------------------------ by openat2
     def _ask_kernel(self, path: str, flags: int, mode: int, *, links: bool) -> int:
         how = struct.pack("=QQQ", flags, mode, _BENEATH | _NO_MAGICLINKS | (0 if links else _NO_SYMLINKS))
         name = os.fsencode(path)
@@ -125,7 +124,6 @@ class Beneath:
                 raise OSError(number, os.strerror(number))
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    # ------------------------------------------------------------ by a walk
     def _walk(self, path: str, flags: int, mode: int, *, links: bool) -> int:
         for _ in range(_TRIES):
             try:

@@ -183,14 +183,17 @@ class LiveSession(SessionCore):
     async def switch(self, session: str, *, fork: bool = False, before_turn: int | None = None) -> None:
         """Close this session and open another one in its place, or a copy of one. Where that fails, this one again."""
         self._turns.require_idle()
-        self.index.get(session)  # raises where there is none
+        model = self.start.model or self.index.get(session).model  # raises where there is none
         here = SessionStart(resume=self.id, root=str(self.root)) if self.facts.turns else self.start
         there = SessionStart(resume=session, fork=fork, before_turn=before_turn, root=str(self.root))
+        options = self.options
+        # What was chosen in this session (mode, effort, folders) goes with its copy, and with no other session.
+        wanted = options if fork else msgspec.structs.replace(self._given, model=model or self._given.model)
         await self.__aexit__(None, None, None)
         try:
-            await self._start_as(there)
+            await self._start_as(there, wanted)
         except LyraError:
-            await self._start_as(here)
+            await self._start_as(here, options)
             raise
 
     async def set_model(self, name: str) -> None:

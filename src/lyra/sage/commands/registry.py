@@ -239,9 +239,6 @@ def _find_waiting_file(session: LiveSession, name: str) -> tuple[str, str] | Non
     return None
 
 
-# ---------------------------------------------------------------- custom
-
-
 def custom_commands(session: LiveSession) -> dict[str, CustomCommand]:
     """Return the commands by name, as their files are now; skills that a person may start are among them."""
     if session.equipment is None:

@@ -106,7 +106,7 @@ class ObservedFiles:
     def root_of(self, path: str) -> str | None:
         """Return the workspace folder that a path without links lies in; None outside of all, and for what is git's."""
         for root in self.roots:
-            if _is_below(path, root) and not is_gits(path[len(root) :]):
+            if _is_below(path, root) and _GIT not in path[len(root) :].split("/"):
                 return None if any(path == place or _is_below(path, place) for place in self.without) else root
         return None
 
@@ -117,7 +117,10 @@ class ObservedFiles:
         if root is None:
             return []
         lines: list[JournalLine] = []
-        places = _places(root, path)
+        # The folders between a workspace folder and a path, and the path.
+        start = root.rstrip("/")
+        parts = path[len(start) + 1 :].split("/")
+        places = ["/".join((start, *parts[:depth])) for depth in range(1, len(parts) + 1)]
         complete = {folder for folder in (root, *places) if self._is_listed(folder)}
         with _open_root(root) as beneath:
             if beneath is None:
@@ -292,13 +295,6 @@ class ObservedFiles:
         return FileState("file", stat.S_IMODE(status.st_mode), digest, size), None if is_fresh else signature
 
 
-def _places(root: str, path: str) -> list[str]:
-    """Return the folders between a workspace folder and a path, and the path."""
-    start = root.rstrip("/")
-    parts = path[len(start) + 1 :].split("/")
-    return ["/".join((start, *parts[:depth])) for depth in range(1, len(parts) + 1)]
-
-
 _folder: Final = os.path.dirname
 
 
@@ -324,8 +320,6 @@ def _open_root(root: str) -> Iterator[Beneath | None]:
     with beneath:
         yield beneath
 
-
-# ---------------------------------------------------------------- listing
 
 _OWN_NAMES_MAX: Final = 1_000  # names in one folder that do not count: git's and leftovers
 LEFTOVER_PREFIX: Final = ".lyra-restoring-"  # begins the names of files that a restore has not put in place yet
@@ -446,8 +440,7 @@ def _look_at_all(paths: Sequence[str]) -> dict[str, os.stat_result]:
     try:
         return dict(zip(paths, map(os.lstat, paths), strict=True))
     except FileNotFoundError:  # one of them is gone meanwhile
-        there = [path for path in paths if os.path.lexists(path)]
-        return {} if len(there) == len(paths) else _look_at_all(there)
+        return _look_at_all([path for path in paths if os.path.lexists(path)])
 
 
 def _choose(names: FolderNames, folder: str) -> _Choice:
@@ -462,8 +455,3 @@ def _choose(names: FolderNames, folder: str) -> _Choice:
         not _MARKS.isdisjoint(inner_names) or inner_names >= _REPOSITORY,
     )
     return choice
-
-
-def is_gits(path: str) -> bool:
-    """Return whether a path belongs to git's own files."""
-    return _GIT in path.split("/")
