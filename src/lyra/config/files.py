@@ -77,7 +77,7 @@ def parse_toml(data: bytes, shown: str) -> tuple[dict[str, Any], dict[tuple[str,
     import tomllib
     from decimal import Decimal
 
-    from lyra.core.checking.toml_positions import DEPTH_MAX, TooDeep, key_lines
+    from lyra.core.checking.document import DEPTH_MAX, TooDeep, key_lines
 
     text = _text(data, shown)
     try:

@@ -35,7 +35,7 @@ from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.errors import AgentFailed, EffectInDoubt, LyraError
 
 if TYPE_CHECKING:
-    from lyra.agents.acp.questions import EditorQuestions
+    from lyra.agents.acp.editor_agent import EditorQuestions
     from lyra.agents.agent import Agent
     from lyra.agents.session.agent_process import AgentProcess
     from lyra.agents.session.events import QuestionLine

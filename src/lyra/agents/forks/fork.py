@@ -24,7 +24,7 @@ from lyra.kernel.journal import rows
 from lyra.kernel.journal.fork_rows import fork_records
 from lyra.models.provider import Request
 from lyra.models.tokens import ConversationTokens, Estimator
-from lyra.observe.timeline.journal import StoredRows
+from lyra.observe.timeline.state import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline
 from lyra.store.standing import vouch
 

@@ -31,7 +31,7 @@ class Evidence:
 
 def read_journal(path: str) -> list[Event]:
     """Return the whole journal; raise StoreError for a store that is not sound."""
-    from lyra.cli.views.source import StoreRows
+    from lyra.cli.views.processes import StoreRows
     from lyra.errors import StoreError
     from lyra.store import open_store
 

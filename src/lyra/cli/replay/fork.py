@@ -327,7 +327,7 @@ def store_target(target: str) -> str:
 @contextmanager
 def open_stored(target: str) -> Iterator[Store]:
     """Provide the store, to be read beside the kernel that may own it. A wrong one is a mistake of the command line."""
-    from lyra.store.reader import open_to_read
+    from lyra.store.space import open_to_read
 
     try:
         store = open_to_read(store_target(target))
@@ -368,7 +368,7 @@ def open_run(store: Store, word: str) -> Iterator[OpenedRun]:
 
 def timeline_of(store: Store, pid: str) -> RunTimeline:
     """Return the run of a process, by pid or name."""
-    from lyra.observe.timeline.journal import StoredRows
+    from lyra.observe.timeline.state import StoredRows
     from lyra.observe.timeline.timeline import RunTimeline
 
     try:

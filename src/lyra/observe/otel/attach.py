@@ -22,7 +22,7 @@ from lyra.core.event import Event
 from lyra.core.trace_context import TraceBridge, set_bridge
 from lyra.errors import ConfigError, StoreError
 from lyra.observe.otel.conventions import CallDetails
-from lyra.observe.otel.environment import exporter_for, import_extra, is_disabled, is_wanted, read_content_places
+from lyra.observe.otel.requests import exporter_for, import_extra, is_disabled, is_wanted, read_content_places
 
 if TYPE_CHECKING:
     from opentelemetry._logs import LoggerProvider

@@ -30,9 +30,8 @@ from lyra.vega.bytecode.opcodes import (
 )
 from lyra.vega.bytecode.program import AgentInfo, Function, Parameter, Program, TestInfo, ToolInfo
 from lyra.vega.checker.checker import Load, parse_and_check
-from lyra.vega.compiler.blocks import enter_scope
 from lyra.vega.compiler.calls import CALLS, REFERENCES, import_node, library_call
-from lyra.vega.compiler.control import compile_with_finally, run_defers
+from lyra.vega.compiler.control import compile_with_finally, enter_scope, run_defers
 from lyra.vega.compiler.early_calls import EARLY_CALLS, Overlap, compile_early_sequence
 from lyra.vega.compiler.emitter import CompileRules, FunctionCode
 from lyra.vega.compiler.expressions import EXPRESSIONS, compile_into

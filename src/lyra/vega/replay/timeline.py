@@ -17,7 +17,7 @@ import msgspec
 from lyra.core import codec
 from lyra.errors import LyraError
 from lyra.observe.history.processes import sum_into
-from lyra.observe.timeline.journal import StoredRows
+from lyra.observe.timeline.state import StoredRows
 from lyra.observe.timeline.step import TravelStep, token_count
 from lyra.observe.timeline.timeline import STEPS_MAX, RunTimeline
 from lyra.store.protocol import Store

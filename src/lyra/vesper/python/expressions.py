@@ -19,8 +19,18 @@ from lyra.vesper import ir
 from lyra.vesper.charges import is_charged
 from lyra.vesper.expressions.functions import FUNCTIONS
 from lyra.vesper.python.kinds import FULL, Interval, interval_of, is_decimal, is_number, item_kind, kind_of
-from lyra.vesper.python.records import DataRecord
-from lyra.vesper.python.syntax import ModuleParts, assign, attribute, call, compare, if_, name, negate, raise_
+from lyra.vesper.python.syntax import (
+    DataRecord,
+    ModuleParts,
+    assign,
+    attribute,
+    call,
+    compare,
+    if_,
+    name,
+    negate,
+    raise_,
+)
 from lyra.vesper.values.types import (
     ANY,
     BOOLEAN,
