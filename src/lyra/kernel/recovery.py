@@ -22,24 +22,20 @@ from lyra.core.faultpoint import point
 from lyra.core.rights.capability import Grant
 from lyra.errors import Conflict, Corrupt, LyraError, StoreFull
 from lyra.kernel.base.acting import name_in
-from lyra.kernel.interrupts.service import Interrupt
+from lyra.kernel.interrupts.service import Interrupt, InterruptService
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.history import Fold, ProcessState, end_cut_off
 from lyra.kernel.journal.rows import error_from_row, text_of
-from lyra.kernel.journal.snapshots import EndedStates
-from lyra.kernel.process.links import read_signal
+from lyra.kernel.journal.snapshots import EndedStates, SnapshotWriter
+from lyra.kernel.process.links import Links, read_signal
 from lyra.kernel.process.process import Exit, Process
 from lyra.kernel.programs.context import Context
-from lyra.kernel.programs.registry import dormant_process
+from lyra.kernel.programs.registry import Programs, dormant_process
 from lyra.store.ended import subtract
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
-    from lyra.kernel.interrupts.service import InterruptService
-    from lyra.kernel.journal.snapshots import SnapshotWriter
-    from lyra.kernel.process.links import Links
     from lyra.kernel.programs.lifetime import Lifetimes
-    from lyra.kernel.programs.registry import Programs
     from lyra.kernel.supervision.handle import Supervisors
     from lyra.store.protocol import Store
 

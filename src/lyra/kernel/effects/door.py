@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lyra.core import codec, faultpoint
-from lyra.core.budgets.budget import NOTHING, Usage
+from lyra.core.budgets.budget import NOTHING, Reservation, Usage
 from lyra.core.effect import Charged, Effect, canonical_hash
 from lyra.core.faultpoint import SimulatedCrash, point
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX, EFFECT_VALUE_BYTES_MAX
@@ -43,7 +43,6 @@ from lyra.kernel.process.replay import as_replayed, drop_doubt, raise_journaled,
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from lyra.core.budgets.budget import Reservation
     from lyra.kernel.base.core import Core
     from lyra.kernel.effects.gates import Declared, Gate, TwoGates
     from lyra.kernel.journal.history import Entry

@@ -26,8 +26,11 @@ from typing import Any, Final, Self, TypeVar, cast
 import msgspec
 
 from lyra._version import __version__
+from lyra.agents.agent import Agent
 from lyra.agents.declaration.output import Content
+from lyra.agents.headless.headless import Headless
 from lyra.agents.headless.options import TURNS_MAX, HeadlessOptions
+from lyra.agents.helpers.task import delegate
 from lyra.agents.session.events import AnyLine, NoticeLine, QuestionLine, ResultLine
 from lyra.agents.session.model_call import AgentExecution
 from lyra.config import Config
@@ -401,8 +404,6 @@ class SageAgentSDK:
 
     def validate_config(self) -> None:
         """Raise ConfigError where the configuration, the model or a setting of this object cannot be used."""
-        from lyra.agents.headless.headless import Headless
-
         Headless(self._options, self.config)
 
     @property
@@ -581,9 +582,6 @@ def _result(live: LiveSession, line: ResultLine, before: int) -> ExecutionResult
 
 def tool_given(given: Any) -> Tool | ToolSource:
     """Return a tool from a function, a Tool, an Agent as a sub-agent, or a source of tools."""
-    from lyra.agents.agent import Agent
-    from lyra.agents.helpers.task import delegate
-
     if isinstance(given, Agent):
         return delegate(given)
     if isinstance(given, Tool) or hasattr(given, "__lyra_tools__"):

@@ -20,7 +20,7 @@ from lyra.kernel.base.waiting import suspend
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.rows import error_from_row
 from lyra.kernel.kernel import Kernel
-from lyra.kernel.programs.context import ExitProgram
+from lyra.kernel.programs.context import Context, ExitProgram
 from lyra.store.memory import MemoryStore
 from lyra.vega.durable.durable_run import prepare
 from lyra.vega.durable.record import MAIN
@@ -50,7 +50,6 @@ from lyra.vega.values.values import Stream, copy_value, fault_of
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
-    from lyra.kernel.programs.context import Context
     from lyra.vega.bytecode.program import Program
     from lyra.vega.durable.runs import DurableRun
 

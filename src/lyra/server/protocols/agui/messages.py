@@ -17,11 +17,10 @@ import msgspec
 from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.core.message import Message
 from lyra.errors import ConfigError
-from lyra.server.protocols.agui.input import CONTEXT_BEGIN, CONTEXT_END, agui_types
+from lyra.server.protocols.agui.input import CONTEXT_BEGIN, CONTEXT_END, AguiRequest, agui_types
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
-    from lyra.server.protocols.agui.input import AguiRequest
 
 
 _CONTEXT: Final = re.compile(rf"\A{re.escape(CONTEXT_BEGIN)}.*?{re.escape(CONTEXT_END)}", re.DOTALL)
