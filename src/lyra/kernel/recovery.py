@@ -210,7 +210,17 @@ class Recovery:
         spent = Usage.from_data(state.spent)
         process.count_spent(spent)
         if isinstance(scope, JoinableBudget) and state.created.budget is not None:
-            _restore_early(scope, parent, state)
+            # Restore the scope of a call that was made ahead of its turn. It counts above when its turn comes, but for
+            # the attempts that were cut off: those are charged at once.
+            cut_off = Usage.from_data(state.cut_off)
+            scope.around.charge(cut_off)
+            if parent is not None:
+                parent.count_spent(cut_off)
+            own = dict(state.spent)
+            subtract(own, state.cut_off)
+            scope.restore(Usage.from_data(own), Usage.from_data(state.peak), refused=state.refused)
+            if state.exit is None and state.cut_off:
+                scope.has_asked = False  # it asks again
         else:
             scope.charge(spent)
         if state.exit is not None:
@@ -332,20 +342,6 @@ def grant_of(created: rows.Created) -> Grant:
         return grant
     layers = [[*map(str, layer), *_UNCHECKED_BEFORE] for layer in grant.layers]
     return Grant.from_data({"layers": layers, "deny": [str(rule) for rule in grant.deny]})
-
-
-def _restore_early(scope: JoinableBudget, parent: Process | None, state: ProcessState) -> None:
-    """Restore the scope of a call that was made ahead of its turn. It counts above when its turn comes, but for the
-    attempts that were cut off: those are charged at once."""
-    cut_off = Usage.from_data(state.cut_off)
-    scope.around.charge(cut_off)
-    if parent is not None:
-        parent.count_spent(cut_off)
-    own = dict(state.spent)
-    subtract(own, state.cut_off)
-    scope.restore(Usage.from_data(own), Usage.from_data(state.peak), refused=state.refused)
-    if state.exit is None and state.cut_off:
-        scope.has_asked = False  # it asks again
 
 
 # Processes that came back from the store and whose program this kernel does not know. They continue when it is

@@ -369,7 +369,12 @@ def replay(ctx: click.Context, /, *, store: str, pid: str, as_json: bool, **opti
     """
     invocation = ctx.ensure_object(Invocation)
     mode = _mode(options, as_json=as_json)
-    change = _change(options)
+    from lyra.agents.forks.change import StepChange
+
+    given = {name: options[name] for name in _CHANGES if options[name] is not None}
+    if "tool_result" in given:
+        given["result"] = result_value(given.pop("tool_result"))
+    change = StepChange(**given)
     with open_stored(store) as opened, open_run(opened, pid) as run:
         timeline = run.timeline
         programs = _programs(timeline, options["load"])
@@ -424,15 +429,6 @@ def _mode(options: dict[str, Any], *, as_json: bool) -> str:
         if mode not in fitting:
             raise ConfigError(f"{_OPTIONS[name]} does nothing here", hint=hint, key=_OPTIONS[name])
     return mode
-
-
-def _change(options: dict[str, Any]) -> StepChange:
-    from lyra.agents.forks.change import StepChange
-
-    given = {name: options[name] for name in _CHANGES if options[name] is not None}
-    if "tool_result" in given:
-        given["result"] = result_value(given.pop("tool_result"))
-    return StepChange(**given)
 
 
 def _print(timeline: RunTimeline, variables: RunVariables, options: dict[str, Any], *, as_json: bool) -> None:

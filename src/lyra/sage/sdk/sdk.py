@@ -31,7 +31,7 @@ from lyra.agents.declaration.output import Content
 from lyra.agents.headless.headless import Headless
 from lyra.agents.headless.options import TURNS_MAX, HeadlessOptions
 from lyra.agents.helpers.task import delegate
-from lyra.agents.session.events import AnyLine, NoticeLine, QuestionLine, ResultLine
+from lyra.agents.session.events import NoticeLine, QuestionLine, ResultLine
 from lyra.agents.session.model_call import AgentExecution
 from lyra.config import Config
 from lyra.core.checking.check import check_integer, sendable_text
@@ -85,10 +85,6 @@ class SageNotice(SageEvent):
     def task(self) -> dict[str, Any] | None:
         """The record of the task in the background, with its `id`, `state` and `text`."""
         return self.get("task")
-
-
-def event_of(line: AnyLine) -> SageEvent:
-    return SageNotice(line) if line["type"] == "notice" else SageEvent(line)
 
 
 class ExecutionResult(msgspec.Struct, kw_only=True):
@@ -527,7 +523,7 @@ class SageAgentSDK:
             async for line in lines:
                 for notice in background.take():
                     yield notice, None
-                event = event_of(line)
+                event = SageNotice(line) if line["type"] == "notice" else SageEvent(line)
                 if isinstance(event, SageNotice):
                     background.tell(event)
                 if line["type"] == "interrupt" and self._ask is not None and live.options.attended:

@@ -294,7 +294,17 @@ async def _play(reading: _Reading, job: VegaJob, fiber: RecordingFiber, recall: 
     used = 0
     beside: dict[str, TimelineStep] = {}  # calls of a `parallel`, by their branches
     while True:
-        _skip_checkpoints(reading, job)
+        # Skip the key that a checkpoint of the run took; this replay starts before it and saves nothing. Some steps
+        # take no key, so the saved state decides between which two steps the checkpoint was.
+        process = job.ctx.own_process
+        kept = reading.journal.checkpoints.get(process.pid)
+        if kept and process.keys in kept:
+            assert isinstance(process.keys, int)
+            saved = reading.journal.load_fiber(process.pid, process.keys)
+            if saved is None or (_may_be(job.fiber, saved) and codec.encode(saved) == codec.encode(to_data(job.fiber))):
+                reading.goes_on(process.pid, job.fiber, process.keys)
+                process.keys += 1
+                process.rng = None
         outcome = run_fiber(fiber, FUEL)
         fiber.note_mailbox(outcome)
         if type(outcome) is Done:
@@ -378,20 +388,6 @@ def _branches(job: VegaJob, effect: VmEffect) -> list[str]:
         number = effect.arguments[0]
         return [f"parallel{number}:{index}" for index in range(len(job.state.groups.get(number, ())))]
     return []
-
-
-def _skip_checkpoints(reading: _Reading, job: VegaJob) -> None:
-    """Skip the key that a checkpoint of the run took; this replay starts before it and saves nothing. Some steps take
-    no key, so the saved state decides between which two steps the checkpoint was."""
-    process = job.ctx.own_process
-    kept = reading.journal.checkpoints.get(process.pid)
-    if kept and process.keys in kept:
-        assert isinstance(process.keys, int)
-        saved = reading.journal.load_fiber(process.pid, process.keys)
-        if saved is None or (_may_be(job.fiber, saved) and codec.encode(saved) == codec.encode(to_data(job.fiber))):
-            reading.goes_on(process.pid, job.fiber, process.keys)
-            process.keys += 1
-            process.rng = None
 
 
 def _may_be(fiber: Fiber, saved: dict[str, Any]) -> bool:
