@@ -62,6 +62,7 @@ class ModelCall:
     is_last = True  # no further model is tried after this one
     is_shortened = False  # the budget pays for a shorter answer than `tokens_wanted`
     retry: Retry | None = None
+    waits_sink: Sink | None = None  # told of waits where the answer itself is not streamed
 
     def __init__(
         self,

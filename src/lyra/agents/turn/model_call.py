@@ -378,6 +378,7 @@ async def _summary(turn: Turn, policy: ContextPolicy, window: Window, *, focus: 
         tokens_least=agent.min_tokens,
         pid=turn.ctx.pid,
     )
+    call.waits_sink = turn.sink
     try:
         completion: Completion = await turn.ctx.do(model_effect(session, model, call), call)
     except (EffectFailed, LimitExceeded) as error:

@@ -133,6 +133,7 @@ _TABLE: Final = (
         project.review,
     ),
     SlashCommand("undo", "Restore files and conversation to before a turn.", "[TURN] [--force]", conversation.undo),
+    SlashCommand("redo", "Take the last undo back.", "[--force]", conversation.redo),
     SlashCommand(
         "rewind", "Go back to before an earlier prompt, to change it.", "[TURN] [--force]", conversation.rewind, "bare"
     ),
