@@ -27,6 +27,7 @@ from lyra.core.limits import (
     SERVER_STREAMS_MAX,
 )
 from lyra.errors import ConfigError, LyraError
+from lyra.server.identity import Caller
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC's own lines on stderr are no log of Lyra's; errors are raised
 
@@ -50,7 +51,6 @@ from lyra.server.token_limit import TokenLimit
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
-    from lyra.server.identity import Caller
     from lyra.server.settings import ServeSettings
 
 

@@ -41,6 +41,7 @@ from lyra.vega.plan.names import ModuleScope, Resolver, Symbol, Unit, Variable, 
 from lyra.vega.plan.plan import Notes, OverlapPlan
 from lyra.vega.plan.summaries import Summaries
 from lyra.vega.syntax import ast
+from lyra.vega.syntax.parser import parse
 from lyra.vega.syntax.source import Source
 
 RULES: Final = CompileRules(
@@ -153,8 +154,6 @@ class Linker:
             symbol.target = self.link_import(module, node)
 
     def link_import(self, module: ModuleScope, node: ast.Import) -> ModuleScope:
-        from lyra.vega.syntax.parser import parse
-
         loaded = self.load(node.target, module.source.name) if self.load is not None else None
         if loaded is None:
             raise complaint(module.source, node, f"cannot find the file {node.target!r}")
