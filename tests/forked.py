@@ -35,8 +35,8 @@ _NONE: Final = -1
 
 
 def _count(text: str) -> int:
-    """Return a number of workers. `auto`: two for each processor, since many tests wait for a server or a clock."""
-    return (os.cpu_count() or 1) * 2 if text == "auto" else int(text)
+    """Return a number of workers. `auto`: three for each processor, since many tests wait for a server or a clock."""
+    return (os.cpu_count() or 1) * 3 if text == "auto" else int(text)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

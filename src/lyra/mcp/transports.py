@@ -398,7 +398,10 @@ async def _read(pipes: Pipes, inward: Any, limits: CallbackLimits) -> ServerFail
             garbage += 1
             if garbage > _GARBAGE_LINES_MAX:
                 return ServerFailed(Failure("protocol", "garbage", "it prints what is no MCP message on its stdout"))
-            message_in = _unread(line)
+            # The error for the call of an answer that cannot be read, for example with half a surrogate pair.
+            head = line[:_ID_WITHIN_BYTES]
+            number = _id_of(line) if b'"jsonrpc"' in head and b'"method"' not in head else None
+            message_in = _error(number, "its answer cannot be read") if number is not None else None
             if message_in is None:
                 continue
         why = limits.on_message(message_in)
@@ -428,13 +431,6 @@ def _id_of(line: bytes) -> int | str | None:
         if match is not None:
             return int(match[1]) if match[1] else match[2].decode()
     return None
-
-
-def _unread(line: bytes) -> JSONRPCError | None:
-    """Return the error for the call of an answer that cannot be read, for example with half a surrogate pair."""
-    head = line[:_ID_WITHIN_BYTES]
-    number = _id_of(line) if b'"jsonrpc"' in head and b'"method"' not in head else None
-    return _error(number, "its answer cannot be read") if number is not None else None
 
 
 def _error(number: int | str, text: str) -> JSONRPCError:

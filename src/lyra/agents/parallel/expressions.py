@@ -23,7 +23,7 @@ from lyra.agents.parallel.safe_values import (
     is_plain,
     read,
 )
-from lyra.agents.parallel.source.facts import SITE
+from lyra.agents.parallel.source.function_map import SITE
 
 Waits = Generator[Any, None, Any]
 _STEPS: Final = 50_000  # from one call to the next, in case the program loops for ever

@@ -20,8 +20,8 @@ from lyra.agents.declaration.output import parts_of, to_plain_or_text
 from lyra.agents.session.events import ToolEnded, ToolProgress, ToolStarted
 from lyra.agents.session.open_questions import scopes
 from lyra.agents.session.records import Held, new_span, tell_tool_call, tool_record, turn_span
-from lyra.agents.session.replies import show_question
-from lyra.agents.session.shared import home
+from lyra.agents.session.replies import Sink, show_question
+from lyra.agents.session.shared import AgentRuntime, home
 from lyra.core.effect import Effect
 from lyra.core.message import Message
 from lyra.core.rights.capability import Grant
@@ -57,9 +57,7 @@ from lyra.tools.wrapped import calling, contain, invoke
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.hooks import HookOutcome
-    from lyra.agents.session.replies import Sink
     from lyra.agents.session.session import AgentSession
-    from lyra.agents.session.shared import AgentRuntime
     from lyra.agents.turn.turn import Turn
     from lyra.kernel.interrupts.service import Answer
     from lyra.kernel.kernel import Kernel

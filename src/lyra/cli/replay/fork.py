@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.cli.render import note
+from lyra.core.secrets.secret import Secret, is_reference
 from lyra.errors import ConfigError, LyraError, NoSuchProcess, StoreError
 from lyra.observe.timeline.step import brief
 
@@ -314,8 +315,6 @@ def _is_program(value: Any) -> bool:
 
 def store_target(target: str) -> str:
     """Return the path or URL of the store; a reference such as `env:NAME` is looked up."""
-    from lyra.core.secrets.secret import Secret, is_reference
-
     if target.startswith(("http://", "https://")):
         raise ConfigError(
             f"{target} is a server, not a store",
@@ -327,7 +326,7 @@ def store_target(target: str) -> str:
 @contextmanager
 def open_stored(target: str) -> Iterator[Store]:
     """Provide the store, to be read beside the kernel that may own it. A wrong one is a mistake of the command line."""
-    from lyra.store.reader import open_to_read
+    from lyra.store.space import open_to_read
 
     try:
         store = open_to_read(store_target(target))
@@ -368,7 +367,7 @@ def open_run(store: Store, word: str) -> Iterator[OpenedRun]:
 
 def timeline_of(store: Store, pid: str) -> RunTimeline:
     """Return the run of a process, by pid or name."""
-    from lyra.observe.timeline.journal import StoredRows
+    from lyra.observe.timeline.state import StoredRows
     from lyra.observe.timeline.timeline import RunTimeline
 
     try:

@@ -15,8 +15,7 @@ from lyra.cli.app import Invocation, json_option
 from lyra.cli.render import document, note, printable, table
 
 if TYPE_CHECKING:
-    from lyra.sage.imports.apply import ImportedFile
-    from lyra.sage.imports.planned import ImportPlace, LeftOut
+    from lyra.sage.imports.apply import ImportedFile, ImportPlace, LeftOut
 
 _AGENTS: Final = ("claude", "codex", "cursor", "memory")
 _WORDS: Final = {"new": "new", "change": "changed", "same": "as it was", "remove": "removed", "kept": "kept"}

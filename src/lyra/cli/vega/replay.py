@@ -28,7 +28,7 @@ from lyra.cli.command_lines import (
     split_quoted,
 )
 from lyra.cli.render import note, printable
-from lyra.cli.vega.durable import db_option, open_runs, store_file
+from lyra.cli.vega.durable import db_option, open_runs, store_file, with_servers
 from lyra.core.checking.check import did_you_mean
 from lyra.errors import ConfigError, LyraError, VegaError
 from lyra.vega.durable.runs import DurableRun, Runs
@@ -121,8 +121,6 @@ def _make_fork(
 
 def _run_fork(invocation: Invocation, fork: RunFork, *, is_live: bool) -> str:
     """Run the fork to its end; the error that ended it, if one did."""
-    from lyra.cli.vega.durable import with_servers
-
     invocation.flags[:0] = [flag for flag in fork.settings if flag not in invocation.flags]
     options = fork.options()
 

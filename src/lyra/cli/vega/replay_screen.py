@@ -21,12 +21,11 @@ from unicodedata import combining, east_asian_width
 from lyra.cli.render import printable, wants_colour
 from lyra.errors import LyraError
 from lyra.observe.timeline.step import token_count
-from lyra.vega.replay.timeline import brief
+from lyra.vega.replay.timeline import TimelineStep, brief
 
 if TYPE_CHECKING:
     from lyra.cli.command_lines import CommandPrompt
     from lyra.vega.replay.player import Player
-    from lyra.vega.replay.timeline import TimelineStep
 
 
 # What the keys do; the longest that fits is shown.

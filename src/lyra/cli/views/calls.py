@@ -17,8 +17,7 @@ import click
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.commands.store import jsonable, must_be_a_kind
 from lyra.cli.render import document, moment, note, printable, table
-from lyra.cli.views.processes import dollars, state_words
-from lyra.cli.views.source import Folded, RowSource, run_option, source, target_argument
+from lyra.cli.views.processes import Folded, RowSource, dollars, run_option, source, state_words, target_argument
 from lyra.core.checking.check import did_you_mean
 from lyra.core.event import Event
 from lyra.errors import NoSuchProcess

@@ -26,13 +26,12 @@ from lyra.errors import ConfigError, InvalidTransition
 from lyra.kernel.pipelines.declaration import PipelineConfig
 from lyra.kernel.pipelines.instruction import WorkerLease, report_row
 from lyra.kernel.pipelines.moves import Move, Tell
-from lyra.kernel.pipelines.session import Session, session_data, session_of
+from lyra.kernel.pipelines.session import Session, Token, session_data, session_of
 
 if TYPE_CHECKING:
     from lyra.core.clock import Timer
     from lyra.kernel.base.core import Core
     from lyra.kernel.pipelines.orchestrator import Orchestrator
-    from lyra.kernel.pipelines.session import Token
     from lyra.kernel.process.process import Process
 
 

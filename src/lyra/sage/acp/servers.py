@@ -17,6 +17,7 @@ from lyra.core.secrets.secret import Secret
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError
 from lyra.kernel.base.acting import acting
+from lyra.mcp.settings import settings_of
 from lyra.sage.extensions.plugins.store import plugin_servers
 
 if TYPE_CHECKING:
@@ -46,8 +47,6 @@ def convert_servers(given: Iterable[Any] | None) -> list[ServerSettings]:
     entries = [_entry(server) for server in given or ()]
     if not entries:
         return []
-    from lyra.mcp.settings import settings_of
-
     try:
         for name, _ in entries:
             check_server_name(name)

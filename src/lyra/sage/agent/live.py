@@ -24,7 +24,7 @@ import msgspec
 
 from lyra.agents.declaration.output import Content, Image
 from lyra.agents.headless.options import HeadlessOptions
-from lyra.agents.session.events import AnyLine, ResultLine, SystemLine
+from lyra.agents.session.events import AgentEvent, AnyLine, ResultLine, Retrying, SystemLine
 from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
 from lyra.core.message import Message
@@ -130,6 +130,11 @@ class LiveSession(SessionCore):
         """
         self._turns.require_idle()
         return await undo(self, turn, force=force)
+
+    async def redo(self, *, force: bool = False) -> Undone:
+        """Take the last undo back. ConfigError where there was none since the last turn."""
+        self._turns.require_idle()
+        return await redo(self, force=force)
 
     async def checkpoint(self, name: str) -> Checkpoint:
         """Name the present state of files and conversation."""
@@ -241,7 +246,7 @@ class SessionCompaction:
         """Tokens of the messages before and after."""
         session = self._session
         before = session.context_tokens()
-        working = session.kernel.tasks.start(session.process.compact(focus), name="lyra-compact")
+        working = session.kernel.tasks.start(session.process.compact(focus, on_event=self._tell), name="lyra-compact")
         self._working = working
         try:
             await asyncio.wait([working])
@@ -253,10 +258,16 @@ class SessionCompaction:
         working.result()
         return before, session.context_tokens()
 
+    def _tell(self, event: AgentEvent) -> None:
+        if isinstance(event, Retrying):
+            for tell in self._session.on_wait:
+                tell(event)
+
 
 # ---------------------------------------------------------------- rewinding
 
 _CHECKPOINTS = "checkpoints"  # the setting: name → the position in the conversation
+_REDO = "redo"  # the setting: the checkpoint that each undo left, and the last turn then
 
 
 class Undone(NamedTuple):
@@ -278,12 +289,26 @@ async def undo(session: LiveSession, turn: int | None, *, force: bool) -> Undone
     shown, here = _names_of_files(session), facts.position(len(session.messages))
     before = facts.messages_before(undone[0], list(session.messages))
     restored = await asyncio.to_thread(session.snapshots.restore, number, force=force)
-    if restored.redo:
-        _mark(session, restored.redo, here)
-    told = await session.equipment.git_acts.undo(undone) if session.equipment is not None else []
+    _mark(session, restored.redo, here)
+    session.keep(**{_REDO: [*_redo_names(session), (restored.redo, facts.last_number)]})
+    told = await session.equipment.git_acts.move(undone) if session.equipment is not None else []
     await move(session, "undo", before, undone=undone)
     problems = [*told, *_problems(session, restored, undone)]
     return Undone(undone, [path for path in restored.paths if path in shown], problems)
+
+
+def _redo_names(session: LiveSession) -> list[Any]:
+    """Return the checkpoints of undos that can be taken back: those since the last turn began, the newest last."""
+    return [kept for kept in session.facts.settings.get(_REDO, []) if kept[1] == session.facts.last_number]
+
+
+async def redo(session: LiveSession, *, force: bool) -> Undone:
+    names = _redo_names(session)
+    if not names:
+        raise ConfigError("there is no undo to take back", hint="/restore goes to a checkpoint", key="turn")
+    redone = await restore(session, names[-1][0], force=force)
+    session.keep(**{_REDO: names[:-1]})
+    return redone
 
 
 async def checkpoint(session: LiveSession, name: str) -> Checkpoint:
@@ -301,16 +326,19 @@ async def restore(session: LiveSession, name: str, *, force: bool) -> Undone:
     facts, shown = session.facts, _names_of_files(session)
     here = facts.position(len(session.messages))
     restored = await asyncio.to_thread(session.snapshots.restore_checkpoint, name, force=force)
-    if restored.redo:
-        _mark(session, restored.redo, here)
+    _mark(session, restored.redo, here)
     target = facts.settings.get(_CHECKPOINTS, {}).get(name)
     undone: list[int] = []
+    told: list[str] = []
     if target is not None:
         standing, wanted = set(here["turns"]), set(target["turns"])
         undone = sorted(standing - wanted)
         messages = facts.messages_at(target, list(session.messages))
+        if session.equipment is not None:
+            told = await session.equipment.git_acts.move(undone, wanted - standing)
         await move(session, "restore", messages, undone=undone, redone=sorted(wanted - standing))
-    return Undone(undone, [path for path in restored.paths if path in shown], _problems(session, restored, undone))
+    problems = [*told, *_problems(session, restored, undone)]
+    return Undone(undone, [path for path in restored.paths if path in shown], problems)
 
 
 def _names_of_files(session: LiveSession) -> set[str]:

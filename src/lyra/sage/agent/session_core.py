@@ -21,6 +21,7 @@ from lyra.agents.headless.headless import Headless, end_reason
 from lyra.agents.headless.options import EFFORTS, HeadlessOptions
 from lyra.agents.headless.setup import thinking_tokens
 from lyra.agents.session.agent_process import AgentProcess
+from lyra.agents.session.events import Retrying
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.turn.unfinished import UnfinishedTurn, read_agent, repair_messages
 from lyra.config import Config
@@ -70,6 +71,7 @@ class SessionCore:
         self.resumed = False
         self.equipment: Equipment | None = None
         self.on_notice: list[Callable[[TaskRecord], object]] = []  # told when a task is done or asks
+        self.on_wait: list[Callable[[Retrying], object]] = []  # told of waits for the provider outside of turns
         self.steering = Steering()
         self._writer = SessionWriter(self.root, self.folder)
         self._headless: Headless | None = None

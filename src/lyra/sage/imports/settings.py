@@ -21,7 +21,7 @@ from lyra.config.values import SettingSource
 from lyra.errors import ConfigError
 from lyra.mcp.settings import settings_of
 from lyra.sage.extensions.extension_files import one_line
-from lyra.sage.imports.planned import ImportPlace, LeftOut, Planned
+from lyra.sage.imports.apply import ImportPlace, LeftOut, Planned
 from lyra.tools.permissions.rules import Effect, Rule
 from lyra.tools.permissions.subjects import TOOLS
 

@@ -25,7 +25,7 @@ from lyra.core.user_folders import data_folder, user_folder
 from lyra.errors import ConfigError
 from lyra.sage.extensions.skills.skills import SKILL_FILE
 from lyra.sage.imports import settings, texts
-from lyra.sage.imports.planned import ImportPlace, LeftOut, Planned
+from lyra.sage.imports.apply import ImportPlace, LeftOut, Planned
 from lyra.tools.builtin.search_worker import PASSED_OVER
 
 Item = Planned | LeftOut

@@ -39,7 +39,7 @@ from lyra.kernel.pipelines.agents import result_data
 from lyra.kernel.pipelines.declaration import AgentConfig
 from lyra.kernel.pipelines.runner import SPENT
 from lyra.kernel.services.service import ServiceRequest, ServiceResponse
-from lyra.server.client.connection import ConnectionSettings, ServerConnection
+from lyra.server.client.remote import ConnectionSettings, ServerConnection
 
 if TYPE_CHECKING:
     from lyra.server.generated import engine_pb2 as pb

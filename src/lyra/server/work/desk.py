@@ -31,8 +31,16 @@ from lyra.core.limits import (
 )
 from lyra.errors import AgentFailed, ConfigError, LyraError, NameTaken, OutcomeUnknown, Overloaded
 from lyra.kernel.base.waiting import resume
-from lyra.server.work.names import SERVED_NAMES, ServedNames
-from lyra.server.work.piece import LeaseEnd, PieceOfWork, Renewal, ServedName, ServingWorker, WorkLease
+from lyra.server.work.names import (
+    SERVED_NAMES,
+    LeaseEnd,
+    PieceOfWork,
+    Renewal,
+    ServedName,
+    ServedNames,
+    ServingWorker,
+    WorkLease,
+)
 
 if TYPE_CHECKING:
     from lyra.core.clock import Timer

@@ -26,6 +26,7 @@ from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import Holding, Tool, caller, ending, job_log, progress, rights, unheld
 from lyra.errors import CapabilityDenied, ConfigError, SandboxUnavailable, ToolError
 from lyra.sandbox.protection.forbidden_names import clean_up
+from lyra.sandbox.protection.git_repositories import find_program_setting
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.function import tool
 from lyra.tools.shell.text_glob import TextGlob
@@ -163,7 +164,6 @@ class _Bash:
 
     def hold(self, grant: Grant, command: str) -> Holding:
         """Return how the sandbox would hold a command line with these rights."""
-        from lyra.sandbox.protection.git_repositories import find_program_setting
         from lyra.sandbox.sandbox import may_work
         from lyra.tools.shell.command_line import read_line
 

@@ -23,7 +23,7 @@ from lyra.config.files import parse_toml, read_bytes
 from lyra.config.sources import Loading
 from lyra.config.trust import FolderTrust, trust_for
 from lyra.core.checking.check import check_keys, one_of
-from lyra.core.checking.toml_positions import TooDeep, key_lines
+from lyra.core.checking.document import TooDeep, key_lines
 from lyra.core.rights.capability import ANY_NAME
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError

@@ -25,8 +25,7 @@ from lyra.core.commands.programs import INERT, ORDINARY, can_reach, language_of,
 from lyra.core.commands.reading import reads_only
 from lyra.core.limits import CAPABILITY_LENGTH_MAX, WORDS_MAX
 from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word, read_script
-from lyra.tools.shell.shells import feeds
-from lyra.tools.shell.stdin_programs import runs_unnamed_input
+from lyra.tools.shell.stdin_programs import feeds, runs_unnamed_input
 from lyra.tools.shell.text_glob import PATH, UNKNOWN, TextGlob, calculates, decides_what_runs, names_program
 from lyra.tools.shell.wrappers import RUNS_OTHERS, basename, find_nested, wraps
 

@@ -30,9 +30,8 @@ from lyra.vega.bytecode.opcodes import (
 )
 from lyra.vega.bytecode.program import AgentInfo, Function, Parameter, Program, TestInfo, ToolInfo
 from lyra.vega.checker.checker import Load, parse_and_check
-from lyra.vega.compiler.blocks import enter_scope
 from lyra.vega.compiler.calls import CALLS, REFERENCES, import_node, library_call
-from lyra.vega.compiler.control import compile_with_finally, run_defers
+from lyra.vega.compiler.control import compile_with_finally, enter_scope, run_defers
 from lyra.vega.compiler.early_calls import EARLY_CALLS, Overlap, compile_early_sequence
 from lyra.vega.compiler.emitter import CompileRules, FunctionCode
 from lyra.vega.compiler.expressions import EXPRESSIONS, compile_into
@@ -42,6 +41,7 @@ from lyra.vega.plan.names import ModuleScope, Resolver, Symbol, Unit, Variable, 
 from lyra.vega.plan.plan import Notes, OverlapPlan
 from lyra.vega.plan.summaries import Summaries
 from lyra.vega.syntax import ast
+from lyra.vega.syntax.parser import parse
 from lyra.vega.syntax.source import Source
 
 RULES: Final = CompileRules(
@@ -154,8 +154,6 @@ class Linker:
             symbol.target = self.link_import(module, node)
 
     def link_import(self, module: ModuleScope, node: ast.Import) -> ModuleScope:
-        from lyra.vega.syntax.parser import parse
-
         loaded = self.load(node.target, module.source.name) if self.load is not None else None
         if loaded is None:
             raise complaint(module.source, node, f"cannot find the file {node.target!r}")

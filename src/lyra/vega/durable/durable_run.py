@@ -24,7 +24,7 @@ from lyra.kernel.seams import Seams
 from lyra.vega.bytecode import file as bytecode
 from lyra.vega.durable import record
 from lyra.vega.durable.checkpoints import ReplayBarrier, start_saving
-from lyra.vega.durable.record import MAIN, DurableRecord, PidsByCall, RunState
+from lyra.vega.durable.record import MAIN, DurableRecord, PidsByCall, ProgramMigration, RunState
 from lyra.vega.runtime.agents.plan import SettingVersions, models_of
 from lyra.vega.runtime.driver import PROGRAMS, agent_front, vega_process
 from lyra.vega.runtime.run import MAILBOX_MESSAGES, DeadlockWatch, value_of
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from lyra.kernel.programs.handle import Handle
     from lyra.store.space import Space
     from lyra.vega.bytecode.program import Program
-    from lyra.vega.durable.record import ProgramMigration
     from lyra.vega.durable.runs import DurableRun
 
 

@@ -17,10 +17,10 @@ import msgspec
 from lyra.core import codec
 from lyra.errors import LyraError
 from lyra.observe.history.processes import sum_into
-from lyra.observe.timeline.journal import StoredRows
+from lyra.observe.timeline.state import StoredRows
 from lyra.observe.timeline.step import TravelStep, token_count
 from lyra.observe.timeline.timeline import STEPS_MAX, RunTimeline
-from lyra.store.protocol import Store
+from lyra.store.protocol import Record, Store
 from lyra.store.space import Space, spaces
 from lyra.store.sqlite import SqliteStore
 from lyra.vega.durable.record import MAIN
@@ -31,7 +31,6 @@ from lyra.vega.values.values import Closure, ErrorValue, Fault, render_with_id
 
 if TYPE_CHECKING:
     from lyra.kernel.journal import rows
-    from lyra.store.protocol import Record
     from lyra.vega.bytecode.program import Program
 
 

@@ -13,9 +13,8 @@ from collections.abc import Callable, Collection, Sequence
 from lyra.vesper import ir
 from lyra.vesper.charges import is_charged
 from lyra.vesper.effects.request import retry_of
-from lyra.vesper.python.draft import Checks
+from lyra.vesper.python.draft import Checks, KnownFacts
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
-from lyra.vesper.python.folding import KnownFacts
 from lyra.vesper.python.kinds import fits, get_writes, interval_of, is_decimal, is_word_of, names_in, output_type, parts
 from lyra.vesper.python.layout import SourceComment
 from lyra.vesper.python.syntax import ModuleParts, all_of, assign, attribute, call, if_, name, negate, raise_, store

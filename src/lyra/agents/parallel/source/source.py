@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType
 from typing import Any, Final, TypeVar
 
-from lyra.agents.parallel.source.facts import (
+from lyra.agents.parallel.source.function_map import (
     COMPREHENSIONS,
     LOOK,
     LOOP,
@@ -25,10 +25,10 @@ from lyra.agents.parallel.source.facts import (
     SITE,
     CallForm,
     Definition,
+    FunctionMap,
     inside,
     render_dotted,
 )
-from lyra.agents.parallel.source.function_map import FunctionMap
 from lyra.errors import ConfigError
 
 NO_DEF: Final = "it is not a `def` of its own"

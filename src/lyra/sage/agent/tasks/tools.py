@@ -132,7 +132,9 @@ class _TaskTools:
                 raise ToolError(
                     f"there is no sub-agent {subagent_type[:80]!r}", hint=f"there are {', '.join(tasks.definitions)}"
                 )
-            mode = _mode(process)
+            session = runtime_of(process.kernel).sessions.get(process.pid)
+            permissions = session.permissions if session is not None else None
+            mode = "" if permissions is None else permissions.mode
             own = worktree or definition.worktree
             if own and (mode == "plan" or not tasks.worktrees.possible):
                 why = "the mode is plan" if mode == "plan" else "the session has none"
@@ -267,12 +269,6 @@ class _TaskTools:
         except LyraError as error:
             return {"refused": error.message, "hint": error.hint}
         return {"text": f"{task_id} was stopped" if was_working else f"{task_id} was not at work"}
-
-
-def _mode(process: Process) -> str:
-    session = runtime_of(process.kernel).sessions.get(process.pid)
-    permissions = session.permissions if session is not None else None
-    return "" if permissions is None else permissions.mode
 
 
 def _model(process: Process) -> str:

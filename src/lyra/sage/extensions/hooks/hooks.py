@@ -19,8 +19,7 @@ from lyra.core.checking.check import one_of
 from lyra.core.clock import Clock, SystemClock
 from lyra.core.secrets.visible import without_invisible
 from lyra.errors import ConfigError
-from lyra.sage.extensions.hooks.answer import HookAnswer, HookFailed
-from lyra.sage.extensions.hooks.hook import Hook, hook_of
+from lyra.sage.extensions.hooks.hook import Hook, HookAnswer, HookFailed, hook_of
 
 if TYPE_CHECKING:
     from lyra.config import Config

@@ -30,8 +30,7 @@ from lyra.core.own_files import make_folder
 from lyra.core.user_folders import data_folder
 from lyra.errors import ConfigError
 from lyra.sage.extensions.extension_files import one_line
-from lyra.sage.extensions.plugins.manifest import MANIFEST
-from lyra.sage.extensions.plugins.plugin import Plugin, read_plugin
+from lyra.sage.extensions.plugins.plugin import MANIFEST, Plugin, read_plugin
 
 if TYPE_CHECKING:
     from lyra.mcp.settings import ServerSettings

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple, Self
 
 from lyra.sandbox.protection.protected_names import NAMES
-from lyra.tools.builtin.search_worker import glob_regex
+from lyra.tools.builtin.search_worker import glob_regex, open_folder
 
 FILES_MAX: Final = 50_000
 _IGNORE_BYTES_MAX: Final = 100_000
@@ -96,8 +96,6 @@ def _by_ripgrep(program: str, root: str, passed_over: Collection[str]) -> Iterat
 
 
 def _by_walk(root: str, passed_over: Collection[str]) -> Iterator[str]:
-    from lyra.tools.builtin.search_worker import open_folder  # imports the event loop, which ripgrep's list needs not
-
     prefix, rules = _rules_above(root)
     waiting = [("", rules)]
     while waiting:
@@ -127,8 +125,6 @@ def _by_walk(root: str, passed_over: Collection[str]) -> Iterator[str]:
 
 def _rules_above(root: str) -> tuple[str, IgnoreRules]:
     """Return the path of the root in its repository with a slash, and the rules of the folders above it there."""
-    from lyra.tools.builtin.search_worker import open_folder
-
     folders = [root]
     while not os.path.lexists(f"{folders[-1]}/.git"):
         above = os.path.dirname(folders[-1])

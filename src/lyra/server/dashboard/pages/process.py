@@ -10,7 +10,7 @@ import msgspec
 
 from lyra.core.budgets.budget import DIMENSIONS
 from lyra.core.codec import to_plain
-from lyra.core.rights.capability import ANY_NAME, VERBS, Capability
+from lyra.core.rights.capability import ANY_NAME, VERBS, Capability, Grant
 from lyra.errors import ConfigError, LyraError
 from lyra.server.dashboard.conversation import conversation, speaker
 from lyra.server.dashboard.html import Child, Html, facts_row, join, tag
@@ -27,7 +27,6 @@ from lyra.server.owners import owner_if_known
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lyra.core.rights.capability import Grant
     from lyra.kernel.process.process import Process
     from lyra.observe.spans import Span
 

@@ -23,8 +23,8 @@ from lyra.kernel.services.service import ServiceInfo
 from lyra.kernel.workers.blocks import unknown_process
 from lyra.kernel.workers.envelope_table import unknown_envelope
 from lyra.server.generated import engine_pb2 as pb
-from lyra.server.grpc.fields import WORDS, json_mapping, json_value, require
 from lyra.server.grpc.messages import (
+    WORDS,
     envelope_fields,
     envelope_message,
     event_message,
@@ -32,7 +32,10 @@ from lyra.server.grpc.messages import (
     fill,
     find_changed_fields,
     json_envelope,
+    json_mapping,
+    json_value,
     message_from,
+    require,
 )
 from lyra.server.owners import OwnedPid, owner_if_known, require_question
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from lyra.errors import ConfigError, Corrupt, LyraError, NoSuchProcess, Overloaded
 from lyra.kernel.base.tasks import BlockingCalls
-from lyra.observe.timeline.journal import StoredRows
+from lyra.observe.timeline.state import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline
 from lyra.server.http.problems import HttpRefusal
 from lyra.vega.durable.runs import DurableRun
@@ -355,8 +355,6 @@ class VegaForks:
 
 
 def _is_over(fork: RunFork) -> bool:
-    from lyra.vega.durable.runs import DurableRun
-
     try:
         return DurableRun(fork.space).is_over
     except LyraError:

@@ -18,16 +18,14 @@ from lyra.a2a.sdk import from_json, messages
 from lyra.agents.session.events import AgentEvent, Restart, Text, ToolStarted
 from lyra.core.limits import SERVER_HEARTBEAT_S, SERVER_STREAM_BYTES_MAX
 from lyra.errors import LyraError
-from lyra.kernel.interrupts.interrupt import DECISIONS_IN_DOUBT
-from lyra.kernel.process.process import Exit
+from lyra.kernel.interrupts.interrupt import DECISIONS_IN_DOUBT, Interrupt
+from lyra.kernel.process.process import Exit, Process
 from lyra.server.http.problems import problem_of
 from lyra.server.owners import OwnedPid
 from lyra.server.protocols.a2a.errors import RpcError
 
 if TYPE_CHECKING:
-    from lyra.kernel.interrupts.interrupt import Interrupt
     from lyra.kernel.kernel import Kernel
-    from lyra.kernel.process.process import Process
 
 
 _USAGE: Final = "usage"  # in a task's metadata
