@@ -267,7 +267,7 @@ async def _result(
         if process.out_of_time:  # the agent's time is up, not the tool's: the turn ends
             raise
         result = ToolResult(call.id, call.name, _sentence(runtime, error), True, error_code(error))
-        taints = taints and not (deciding and isinstance(error, Denied))
+        taints = taints and not (deciding and isinstance(error, (Denied, ToolError)))
         if result.error_code == "permission_denied" and not (replaying and turn.ctx.replaying):
             from lyra.agents.turn.approval import publish_refusal
 
@@ -286,12 +286,6 @@ def _lists_packages(call: ToolCall, result: ToolResult) -> bool:
     from lyra.tools.permissions.subjects import names_packages
 
     return names_packages(result.output)
-
-
-def _missing_arguments(tool: Tool, call: ToolCall) -> str:
-    """Return the arguments that a call lacks: the model is told that, before anything is decided about the call."""
-    required = tool.schema.get("required", ())
-    return ", ".join(str(name) for name in required if name not in call.arguments)
 
 
 def _with_changes(call: ToolCall, output: Any) -> Any:
