@@ -288,12 +288,6 @@ def _lists_packages(call: ToolCall, result: ToolResult) -> bool:
     return names_packages(result.output)
 
 
-def _missing_arguments(tool: Tool, call: ToolCall) -> str:
-    """Return the arguments that a call lacks: the model is told that, before anything is decided about the call."""
-    required = tool.schema.get("required", ())
-    return ", ".join(str(name) for name in required if name not in call.arguments)
-
-
 def _with_changes(call: ToolCall, output: Any) -> Any:
     """Return the output behind a line that tells the model which arguments the call really had."""
     told = f"(the call was changed before it ran, to {msgspec.json.encode(call.arguments).decode()})"
