@@ -267,7 +267,7 @@ async def _result(
         if process.out_of_time:  # the agent's time is up, not the tool's: the turn ends
             raise
         result = ToolResult(call.id, call.name, _sentence(runtime, error), True, error_code(error))
-        taints = taints and not (deciding and isinstance(error, Denied))
+        taints = taints and not (deciding and isinstance(error, (Denied, ToolError)))
         if result.error_code == "permission_denied" and not (replaying and turn.ctx.replaying):
             from lyra.agents.turn.approval import publish_refusal
 

@@ -502,6 +502,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     f"terminal; it is then in {_LIST}.",
     "exit": "/exit is for terminals. Here the editor closes the session; it can be opened again.",
     "expand": "/expand is for terminals. Here the editor shows and folds the output of tool calls.",
+    "theme": "/theme is for terminals. Here the colours are those of the editor.",
     "output": "/output is for terminals. Here the editor decides how much of tool calls is shown.",
 }
 

@@ -39,7 +39,17 @@ from lyra.sage.terminal.echo import (
 from lyra.sage.terminal.picker import Picker
 from lyra.sage.terminal.question import Decision, TerminalQuestion, plan_question
 from lyra.sage.terminal.question_desk import QuestionDesk
-from lyra.sage.terminal.text.styled_lines import MARGIN, Line, clip, indent_lines, scrub, scrub_lines, wrap_text
+from lyra.sage.terminal.text.styled_lines import (
+    MARGIN,
+    Line,
+    clip,
+    indent_lines,
+    scrub,
+    scrub_lines,
+    theme_samples,
+    use_theme,
+    wrap_text,
+)
 from lyra.sage.terminal.turn_view import TurnView
 
 _LINES_AT_ONCE: Final = 16  # lines of a turn that are shown before the keyboard has its chance
@@ -339,6 +349,10 @@ class Conversation:
             result = await run_slash_command(self.session, text)
         finally:
             self._is_commanding, self._wait = False, None
+        if len(result.themes) == 1:
+            use_theme(result.themes[0])
+        if result.themes:
+            self.sheet.print("command", theme_samples(result.themes))
         self._show_result(result)
         if await result.open_session(self.session):
             self.reopened()

@@ -54,6 +54,7 @@ def git_tools(workspace: Workspace) -> list[Tool]:
         guarded=True,
         concurrency="exclusive",
         folders=workspace.roots,
+        check=family.check,
     )
     return [msgspec.structs.replace(git, holds=family.hold)]
 
@@ -81,6 +82,11 @@ class _Git:
             return Holding(None, network=True)
         where = self._find_address(call) if call.network else ""
         return Holding(None, network=call.network, reads=call.reads, reaches=where)
+
+    def check(self, command: str, **_: bool) -> None:
+        from lyra.tools.git.calls import read_call
+
+        read_call(command)
 
     def _find_address(self, call: GitCall) -> str:
         """Return the addresses of the remotes that a call may reach, as the settings have them."""
