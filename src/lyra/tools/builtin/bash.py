@@ -346,7 +346,6 @@ async def wait_reporting(job: Job) -> Result:
         raise
 
 
-# ---------------------------------------------------------------- jobs
 # Commands in the background: BashOutput and KillShell.
 
 JOBS_MAX: Final = 16  # running, for one process
@@ -509,7 +508,6 @@ def _new(known: _Background) -> str:
     return f"{head.decode('utf-8', 'replace')}\n{note}\n{tail.decode('utf-8', 'replace')}"
 
 
-# ---------------------------------------------------------------- how a command ended
 def _render_result(result: Result, *, is_offline: bool) -> str:
     """Return the text of a command that has ended; a ToolError with the same text where it failed. One that looks for a
     host without a network is told what opens one."""
