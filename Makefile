@@ -68,11 +68,9 @@ types: $(VENV)/.installed-check
 types-of-tests: $(VENV)/.installed-check
 	$(BIN)/mypy
 
-# Once, one process reads the tests and leaves them compiled: the workers would each compile them all.
 tests: $(VENV)/.installed-check
 	@rm -f .pytest_cache/v/cache/lastfailed  # tests.again reads the failures of this run there
-	@test -e $(VENV)/.compiled || $(BIN)/python -m pytest -m "$(MARKED)" --collect-only -qq $(ARGS) > $(VENV)/.compiled || true
-	$(BIN)/python -m pytest -m "$(MARKED)" -n auto --dist worksteal $(ARGS) || $(BIN)/python -m tests.again $$?
+	$(BIN)/python -m pytest -m "$(MARKED)" --forks auto $(ARGS) || $(BIN)/python -m tests.again $$?
 
 # Exit code 5 of pytest: no timed test among those asked for.
 timed: $(VENV)/.installed-check
@@ -86,7 +84,7 @@ imports: $(VENV)/.installed-check
 	$(BIN)/lint-imports
 
 cases: $(VENV)/.installed-check ## Run the tests of random cases with all their cases; `make test` tries an eighth
-	LYRA_TESTS_ALL_CASES=1 $(BIN)/python -m pytest -m "not timed" -n auto --dist worksteal $(or $(ARGS),$(RANDOM))
+	LYRA_TESTS_ALL_CASES=1 $(BIN)/python -m pytest -m "not timed" --forks auto $(or $(ARGS),$(RANDOM))
 
 payments: $(VENV)/.installed-check ## Charge duplicate and concurrent payments in every mode of Vesper (N=…)
 	LYRA_PAYMENTS=$(or $(N),1000) $(BIN)/pytest -q tests/vesper/runtime/test_duplicate_payments.py

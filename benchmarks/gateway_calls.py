@@ -50,7 +50,7 @@ async def _serve(provider_port: int, store: str) -> None:
     from lyra.core.address import Address
     from lyra.kernel import Kernel
     from lyra.models.client import LLMClient
-    from lyra.server.gateway.gateway import gateway_of
+    from lyra.server.gateway.routes import gateway_of
     from lyra.server.http.face import HttpFace
     from lyra.server.identity import TokenTable
     from lyra.server.settings import ServeSettings

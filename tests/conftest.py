@@ -36,7 +36,7 @@ ServedProcess.start_lyra = staticmethod(warm.start_lyra)
 pytest_plugins = [
     "tests.memory_folders",
     "tests.own_stores",
-    "tests.worker_reports",
+    "tests.forked",
     "tests.endless",
     "tests.log_handlers",
     "tests.real_models",
@@ -91,7 +91,7 @@ _SLOW = (
     "test_skips.py",
     "test_surface.py",
     "test_work_budgets.py",
-    "test_worker_reports.py",
+    "test_forked.py",
     "testing/",
     "tools/builtin/",
     "tools/permissions/test_bash.py",
@@ -148,7 +148,7 @@ LONG = (
     "test_benchmarks.py::test_each_subject_runs",
     "test_limits.py::test_only_a_missed_limit_is_measured_again",
     "test_surface.py::test_entries_that_are_switched_off_are_missed",
-    "test_worker_reports.py",
+    "test_forked.py",
     "type_checkers/test_checkers.py",
     "vega/durable/test_prefixes.py::test_every_beginning_of_a_journal_goes_on[False]",
     "vega/durable/test_resume.py::test_a_call_is_expected_to_cost_what_it_was[calls]",
@@ -332,7 +332,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("timed"):
             item.add_marker(pytest.mark.flaky(reruns=_MEASURED - 1, only_rerun=[f"^{LimitMissed.__name__}:"]))
-    if hasattr(config, "workerinput"):
+        if item.nodeid.startswith(_FIRST):
+            item.add_marker("first")
+    if config.option.forks:
         items.sort(key=lambda item: not item.nodeid.startswith(_FIRST))
 
 
@@ -342,7 +344,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     second."""
     gc.collect()
     gc.freeze()
-    if hasattr(session.config, "workerinput"):
+    if session.config.option.forks:
         gc.set_threshold(10_000, 20, 10)
     gc.enable()
 

@@ -1,9 +1,9 @@
 """Starts commands as processes forked from an interpreter that has already imported what they need.
 
-Most of the CPU time of a short command is the import of its modules. `run` asks a server process, one for each worker
-of the tests, to fork for each command. A command is a process of its own, with its own pid, folder, environment,
-standard streams and exit code. At its end it tells the server which modules of Lyra and of installed packages it
-imported; the server imports them before the next fork, and they are all that commands share.
+Most of the CPU time of a short command is the import of its modules. `run` asks a server process, one for all
+workers of the tests, to fork for each command. A command is a process of its own, with its own pid, folder,
+environment, standard streams and exit code. At its end it tells the server which modules of Lyra and of installed
+packages it imported; the server imports them before the next fork, and they are all that commands share.
 Tests of the start of an interpreter, of signals and of terminals start a fresh interpreter instead, and with
 `LYRA_TESTS_FRESH=1` in the environment every command does.
 """
@@ -235,7 +235,7 @@ def _feed(end: int, text: bytes) -> None:
 
 @functools.cache
 def place() -> str:
-    """The socket of this worker's server, which is started by the first call and ends with the worker."""
+    """The socket of the server, which is started by the first call and ends with the process that made it."""
     folder = tempfile.mkdtemp(prefix="lyra-warm-")
     path = f"{folder}/socket"
     ours, theirs = socket.socketpair()
@@ -248,7 +248,11 @@ def place() -> str:
     )
     theirs.close()
 
+    owner = os.getpid()
+
     def stop() -> None:
+        if os.getpid() != owner:  # a worker that was forked: others go on
+            return
         ours.close()
         server.wait()
         shutil.rmtree(folder, ignore_errors=True)

@@ -11,7 +11,7 @@ import pytest
 
 from lyra import Kernel, a2a
 from lyra.a2a import connection
-from lyra.a2a.calls import RemoteOrder
+from lyra.a2a.remote_agent import RemoteOrder
 from lyra.errors import DeadlineExceeded, EffectFailed, OutcomeUnknown
 from tests.a2a.hostile_server import HostileServer, RawHttp, result, stream_of
 from tests.a2a.support import in_loop

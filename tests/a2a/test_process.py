@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lyra import Agent, Kernel, a2a
-from lyra.a2a import calls
+from lyra.a2a import remote_agent
 from lyra.core.policies.retry import Backoff, Retry
 from lyra.errors import AgentFailed, CapabilityDenied
 from lyra.kernel import Child
@@ -28,7 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SdkServer]:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     retry = Retry(max_attempts=2, backoff=Backoff(initial_s=0.05), on=("overloaded", "temporary"))
-    monkeypatch.setattr(calls, "_RETRY", retry)
+    monkeypatch.setattr(remote_agent, "_RETRY", retry)
 
 
 def test_a_process_of_a_remote_agent_is_asked_like_an_agent(server: SdkServer) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from lyra import Agent, Kernel, a2a
 from lyra.a2a import connection
-from lyra.a2a.calls import RemoteOrder
+from lyra.a2a.remote_agent import RemoteOrder
 from lyra.errors import BudgetExceeded, CapabilityDenied, ConfigError, EffectFailed, OutcomeUnknown
 from lyra.models.sim import SimProvider
 from tests.a2a.support import SdkServer, asking, in_loop

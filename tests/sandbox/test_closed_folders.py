@@ -16,8 +16,7 @@ import pytest
 from lyra.sandbox import Limits, Profile
 from lyra.sandbox.creator import CALLS, Creator, Folder, decode, encode
 from lyra.sandbox.landlock_tier import ClosedFolders
-from lyra.sandbox.sandbox import Sandbox
-from lyra.sandbox.tiers import Landlock
+from lyra.sandbox.sandbox import Landlock, Sandbox
 
 PYTHON = f"{os.path.realpath(sys.executable)} -IS"
 

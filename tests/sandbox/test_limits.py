@@ -316,7 +316,7 @@ def test_without_a_tier_nothing_runs(tmp_path, monkeypatch):
 def test_another_system_says_what_is_missing(tmp_path, monkeypatch):
     """The same interface, a refusal, and a sentence."""
     monkeypatch.setattr(sandbox_module, "_known", {})
-    monkeypatch.setattr("lyra.sandbox.tiers.sys.platform", "darwin")
+    monkeypatch.setattr("lyra.sandbox.sandbox.sys.platform", "darwin")
     with pytest.raises(SandboxUnavailable) as caught:
         asyncio.run(Sandbox().run(["true"], Profile(str(tmp_path))))
     assert "for Linux" in (caught.value.hint or "")

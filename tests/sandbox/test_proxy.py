@@ -210,7 +210,7 @@ def test_the_proxy_of_the_second_tier_has_a_password(tmp_path):
 
 def test_a_kernel_that_cannot_limit_the_network_gives_none(tmp_path, monkeypatch):
     """The second tier refuses rather than open everything."""
-    from lyra.sandbox.tiers import Landlock
+    from lyra.sandbox.sandbox import Landlock
 
     monkeypatch.setattr("lyra.sandbox.landlock.abi", lambda: 3)
     with pytest.raises(SandboxUnavailable, match="cannot limit the network"):

@@ -21,7 +21,7 @@ from lyra.errors import LyraError
 from lyra.kernel.kernel import Kernel
 from lyra.models.sim import SimProvider
 from lyra.sandbox import Profile, Sandbox
-from lyra.sandbox.tiers import TIERS
+from lyra.sandbox.sandbox import TIERS
 from lyra.tools.permissions import Permissions
 
 __all__ = ["Attempts", "Call", "Outcome", "call_all", "state_of", "working_tiers"]

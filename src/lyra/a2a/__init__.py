@@ -6,8 +6,8 @@
     lead = Agent("lead", model=…, tools=[writer])          # a tool of an agent
     kernel.supervise([Child("writer", writer)])            # its own process
 
-Start with `remote_agent`. `calls` has the effects of one call, `connection` reaches the other side, `content` turns
-parts into content, `sdk` imports the SDK, which comes with the `a2a` extra. The other direction, Lyra's agents for the
+Start with `remote_agent`, which has the effects of one call. `connection` reaches the other side, `content` turns parts
+into content, `sdk` imports the SDK, which comes with the `a2a` extra. The other direction, Lyra's agents for the
 programs of others, is in `lyra.server.protocols.a2a`.
 """
 

@@ -97,7 +97,14 @@ def read_hook(event: str, entry: Any, *, name: str) -> HookSetting:
         CLAUDE if one_of(entry.get("format", "lyra"), FORMATS, f"{name}.format") == CLAUDE else "lyra",
     )
     check_hook(event, setting.matcher, name, blocking=setting.blocking)
-    _check_program(setting, name)
+    # Refuse to run a program of whichever folder a session is in with the user's rights.
+    words = setting.command.split() if isinstance(setting.command, str) else setting.command
+    if not setting.sandbox and "/" in words[0] and not words[0].startswith(("/", "~/")):
+        raise ConfigError(
+            f"{name} would run {words[0]} of every project with your rights",
+            hint="name the program by its whole path, or leave the sandbox on",
+            key=f"{name}.sandbox",
+        )
     return setting
 
 
@@ -123,17 +130,6 @@ def compile_pattern(matcher: str, name: str) -> RegexProgram | None:
         return RegexProgram(matcher, size_max=_PATTERN_SIZE_MAX)
     except BadPattern as error:
         raise ConfigError(f"the matcher of {name} cannot be read: {error}", key=f"{name}.matcher") from None
-
-
-def _check_program(setting: HookSetting, name: str) -> None:
-    """Refuse to run a program of whichever folder a session is in with the user's rights."""
-    words = setting.command.split() if isinstance(setting.command, str) else setting.command
-    if not setting.sandbox and "/" in words[0] and not words[0].startswith(("/", "~/")):
-        raise ConfigError(
-            f"{name} would run {words[0]} of every project with your rights",
-            hint="name the program by its whole path, or leave the sandbox on",
-            key=f"{name}.sandbox",
-        )
 
 
 def _command(value: Any, name: str) -> str | tuple[str, ...]:

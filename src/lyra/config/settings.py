@@ -281,7 +281,9 @@ class Config:
 
     def origin(self, name: str) -> SettingOrigin:
         """Return where a setting's value comes from."""
-        return self._row(name).origin
+        if name not in self._rows:
+            raise ConfigError(f"there is no setting {name!r}", hint=hint_for(name), key=name)
+        return self._rows[name].origin
 
     def rows(self) -> list[SettingRow]:
         return list(self._rows.values())
@@ -289,11 +291,6 @@ class Config:
     def to_data(self) -> dict[str, dict[str, Any]]:
         """Return the settings as nested plain data, passwords masked."""
         return nested((row, row.value) for row in self._rows.values())
-
-    def _row(self, name: str) -> SettingRow:
-        if name not in self._rows:
-            raise ConfigError(f"there is no setting {name!r}", hint=hint_for(name), key=name)
-        return self._rows[name]
 
 
 def show_value(value: Any) -> str:

@@ -272,9 +272,16 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         if not isinstance(data, Mapping):
             raise ConfigError(f"an envelope is a mapping of fields, not {type(data).__name__}")
         check_keys(data, cls.__struct_fields__, "an envelope")
-        _check_depth(data)
+        # Refuse data that is nested too deeply, or contains itself, before anything recurses into it.
+        if is_nested_deeper(data, VALUE_DEPTH_MAX):
+            raise ConfigError(f"an envelope is nested more than {VALUE_DEPTH_MAX} levels deep")
         try:
-            return msgspec.convert(_to_plain(data), cls)
+            # A deep copy of the containers, with enum words in lower case.
+            copied: dict[str, Any] = {str(key): _copy(value) for key, value in data.items()}
+            for name in ("terminal_reason", "trust"):
+                if isinstance(copied.get(name), str):
+                    copied[name] = copied[name].lower()
+            return msgspec.convert(copied, cls)
         except (msgspec.ValidationError, RecursionError) as error:
             text, _, field = str(error).partition(" - at `$")
             field = field.strip(".`") or "envelope"
@@ -432,21 +439,6 @@ def _without(book: dict[str, Any], key: str) -> dict[str, Any]:
 # A deep copy by encoding to bytes: many times as fast as a recursive copy.
 _write: Final = msgspec.msgpack.Encoder().encode
 _read: Final = msgspec.msgpack.Decoder().decode
-
-
-def _check_depth(value: Any) -> None:
-    """Refuse data that is nested too deeply, or contains itself, before anything recurses into it."""
-    if is_nested_deeper(value, VALUE_DEPTH_MAX):
-        raise ConfigError(f"an envelope is nested more than {VALUE_DEPTH_MAX} levels deep")
-
-
-def _to_plain(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a deep copy of the containers, with enum words in lower case."""
-    copied: dict[str, Any] = {str(key): _copy(value) for key, value in data.items()}
-    for name in ("terminal_reason", "trust"):
-        if isinstance(copied.get(name), str):
-            copied[name] = copied[name].lower()
-    return copied
 
 
 def _copy(value: Any) -> Any:

@@ -34,7 +34,13 @@ class Message(msgspec.Struct, frozen=True):
             one_of(self.role, ROLES, "role")
             one_of(self.trust, TRUST, "trust")
         if type(self.content) is not str and not isinstance(self.content, str):
-            msgspec.structs.force_setattr(self, "content", _parts(self.content))
+            content: Any = self.content
+            if not isinstance(content, (list, tuple)):
+                raise ConfigError(f"content is text or a list of parts, not {type(content).__name__}", key="content")
+            for part in content:
+                if not isinstance(part, Mapping) or not isinstance(part.get("type"), str):
+                    raise ConfigError("a part of a message is a mapping with a 'type'", key="content")
+            msgspec.structs.force_setattr(self, "content", tuple(dict(part) for part in content))
         if self.tool_calls == () == self.tool_results:  # most messages: nothing more to check
             return
         for name, kind, role in _OWNERS:
@@ -81,15 +87,6 @@ class Message(msgspec.Struct, frozen=True):
 
 
 _OWNERS: Final = (("tool_calls", ToolCall, "assistant"), ("tool_results", ToolResult, "tool"))
-
-
-def _parts(content: Any) -> tuple[dict[str, Any], ...]:
-    if not isinstance(content, (list, tuple)):
-        raise ConfigError(f"content is text or a list of parts, not {type(content).__name__}", key="content")
-    for part in content:
-        if not isinstance(part, Mapping) or not isinstance(part.get("type"), str):
-            raise ConfigError("a part of a message is a mapping with a 'type'", key="content")
-    return tuple(dict(part) for part in content)
 
 
 def _list(data: Mapping[str, Any], key: str) -> list[Any] | tuple[Any, ...]:

@@ -200,7 +200,15 @@ def draw_layers(
     for edge in edges:
         turn = seen[edge[:2]] = seen.get(edge[:2], -1) + 1
         if edge in back:
-            _draw_back(canvas, edge, placed, right + _LANE + _LANE * back.index(edge))
+            side = right + _LANE + _LANE * back.index(edge)
+            source, target = placed[edge.source], placed[edge.target]
+            x1, x2 = source.right, target.right
+            y1 = source.y if source.node.shape == "diamond" else source.y + 6
+            y2 = target.y if target.node.shape == "diamond" else target.y - 6
+            pull = side + (2 * side - x1 - x2) / 6  # so that the curve reaches `side`
+            canvas.curve([(x1, y1), (pull, y1), (pull, y2), (x2, y2)], edge.kind)
+            if edge.label:
+                canvas.label(side, (y1 + y2) / 2, edge.label)
         else:
             _draw_down(canvas, edge, placed, turn)
     for place in placed.values():
@@ -257,17 +265,6 @@ def _place(nodes: Sequence[GraphNode], rows: Mapping[str, int]) -> dict[str, _Pl
             placed[node.name] = _Placed(node, x + width / 2, y, width)
             x += width + _GAP
     return placed
-
-
-def _draw_back(canvas: Canvas, edge: GraphEdge, placed: Mapping[str, _Placed], side: float) -> None:
-    source, target = placed[edge.source], placed[edge.target]
-    x1, x2 = source.right, target.right
-    y1 = source.y if source.node.shape == "diamond" else source.y + 6
-    y2 = target.y if target.node.shape == "diamond" else target.y - 6
-    pull = side + (2 * side - x1 - x2) / 6  # so that the curve reaches `side`
-    canvas.curve([(x1, y1), (pull, y1), (pull, y2), (x2, y2)], edge.kind)
-    if edge.label:
-        canvas.label(side, (y1 + y2) / 2, edge.label)
 
 
 def _draw_down(canvas: Canvas, edge: GraphEdge, placed: Mapping[str, _Placed], turn: int) -> None:

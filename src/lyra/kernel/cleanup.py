@@ -127,7 +127,10 @@ async def shut_down(
         for pid, entry in list(parts.lifecycle.state.entries.items()):
             if entry.state not in TERMINAL:
                 try:
-                    _leave(parts, pid, reason)
+                    if parts.core.journal is None:
+                        parts.lifecycle.terminate(pid, reason, force=True)
+                    else:
+                        parts.lifecycle.put_back(pid, reason)
                 except LyraError as error:
                     errors.append(error)
     try:
@@ -139,13 +142,6 @@ async def shut_down(
             f"the shutdown met {len(errors)} errors; the first: {errors[0].message}",
             errors=[error_to_data(error) for error in errors],
         ) from errors[0]
-
-
-def _leave(parts: WorkerParts, pid: str, reason: str) -> None:
-    if parts.core.journal is None:
-        parts.lifecycle.terminate(pid, reason, force=True)
-    else:
-        parts.lifecycle.put_back(pid, reason)
 
 
 class WorkerParts(NamedTuple):

@@ -151,7 +151,7 @@ class _ForkWriter:
     def _create(self, copy: CopiedRow, fork: str) -> None:
         names, kernel, row = self._names, self._kernel, copy.row
         is_first = copy.pid == self._point.run
-        names.pids[copy.pid] = fork if is_first else self._child_pid(copy.pid)
+        names.pids[copy.pid] = fork if is_first else copy.pid if self._keeps_pids else self._kernel.lifetimes.next_pid()
         changes: dict[str, Any] = {
             "name": "" if row.name in kernel.names else row.name,
             "fork": {WAS: copy.pid} if row.chosen and not is_first else None,
@@ -172,9 +172,6 @@ class _ForkWriter:
         if is_first:
             created.parent = ""
         self._write(names.pids[copy.pid], copy.kind, created)
-
-    def _child_pid(self, old: str) -> str:
-        return old if self._keeps_pids else self._kernel.lifetimes.next_pid()
 
     def _add(self, copy: CopiedRow, fork: str) -> None:
         renamer = RENAMERS.get(copy.kind)

@@ -446,7 +446,11 @@ class Kernel(KernelParts):
         if self._kills:
             self.core.raise_if_closed()
             process = self.core.find_process(pid)
-            if not _is_below(process, acting()):
+            above = acting()
+            parent = process.parent
+            while parent is not None and parent is not above:
+                parent = parent.parent
+            if not (above is None or parent is above):
                 require_send(process)
             self.lifetimes.stop_tree(process, sendable_text(reason, "a reason to kill"))
         return acknowledge(self.core)
@@ -628,11 +632,3 @@ class Kernel(KernelParts):
     register_agent = forward("worker_api", WorkerApi.register_agent)
     execute_agent = forward("worker_api", WorkerApi.execute_agent)
     execute_pipeline = forward("worker_api", WorkerApi.execute_pipeline)
-
-
-def _is_below(process: Process, above: Any) -> bool:
-    """Return whether a process, or one above it, was started by the other; outside any process all are."""
-    parent = process.parent
-    while parent is not None and parent is not above:
-        parent = parent.parent
-    return above is None or parent is above

@@ -147,16 +147,13 @@ class Opening:
         journal = core.journal
         try:
             if journal is not None and core.failure is None:
-                await self._last_commit(journal, snapshot=snapshot)
+                await journal.wait_until_durable(journal.seq)
+                if snapshot and self._core.failure is None:
+                    await self._snapshots.write_at_close()
+                if self._core.in_flight and self._core.failure is None:  # the next kernel sees that it was no crash
+                    await journal.wait_until_durable(journal.write("", "kernel.closed", codec.encode({})))
         finally:  # also when the last rows find no room: no caller was told that they are durable
             await self._shut(journal)
-
-    async def _last_commit(self, journal: AnyJournal, *, snapshot: bool) -> None:
-        await journal.wait_until_durable(journal.seq)
-        if snapshot and self._core.failure is None:
-            await self._snapshots.write_at_close()
-        if self._core.in_flight and self._core.failure is None:  # the next kernel sees that it was no crash
-            await journal.wait_until_durable(journal.write("", "kernel.closed", codec.encode({})))
 
     async def _shut(self, journal: AnyJournal | None) -> None:
         core = self._core

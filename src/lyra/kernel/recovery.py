@@ -133,7 +133,14 @@ class Recovery:
     def _resume(self, ordered: list[tuple[str, ProcessState]]) -> None:
         now = self._core.now()
         for pid, state in ordered:
-            self._tie(pid, state)
+            # Links and monitors whose other end still lives; the rest was told when that one ended.
+            links, processes = self._links, self._core.processes
+            for other in state.links:
+                if other in processes and processes[other].exit is None:
+                    links.restore_link(pid, other)
+            for ref, watched in state.monitors.items():
+                if watched in processes and processes[watched].exit is None:
+                    links.restore_monitor(pid, watched, ref)
             scope = self._rebuilt[pid].budget
             if state.created.budget is not None and scope.seconds is not None:
                 self._lifetimes.deadlines.limit(scope, max(0.0, scope.seconds - max(0.0, now - state.created_at)))
@@ -253,16 +260,6 @@ class Recovery:
         for key in list(state.held):
             row = end_cut_off(state, key, crashed=self._crashed)
             journal.write(pid, "effect.finished", rows.encode(row))
-
-    def _tie(self, pid: str, state: ProcessState) -> None:
-        """Links and monitors whose other end still lives; the rest was told when that one ended."""
-        links, processes = self._links, self._core.processes
-        for other in state.links:
-            if other in processes and processes[other].exit is None:
-                links.restore_link(pid, other)
-        for ref, watched in state.monitors.items():
-            if watched in processes and processes[watched].exit is None:
-                links.restore_monitor(pid, watched, ref)
 
     def _bury(self, process: Process, state: ProcessState) -> None:
         """Give an ended process what callers ask it for: how it ended, and when."""

@@ -5,10 +5,9 @@
 
 Start at `servers` (all of them together), then `connection` (one, from its start to its restarts). `settings` describes
 a server, `state` its states, `approvals` the consent of a person. `transports` reaches a server by its pipes or over
-HTTP, `oauth` logs in for the second, `trim` shortens answers as they arrive. `sdk` collects everything that imports the
-MCP SDK, and answers a server's own requests; `callback_routes` finds the process that they go to. `tools` turns the
-server's offer into Tools. `serve` is the other direction. Everything that a server sends is untrusted
-text.
+HTTP and shortens answers as they arrive, `oauth` logs in for the second. `sdk` collects everything that imports the MCP
+SDK, and answers a server's own requests; `callback_routes` finds the process that they go to. `tools` turns the
+server's offer into Tools. `serve` is the other direction. Everything that a server sends is untrusted text.
 
 The SDK is imported when a server is first connected, not before. It comes with the `mcp` extra.
 """

@@ -416,29 +416,23 @@ class Connection:
             inside.run(report, text, None if part is None else min(max(part, 0.0), 1.0))
 
         async def call_tool() -> Any:
-            await self._wait_for_listing()
+            # Wait until the changes announced before this call are listed; later changes concern later calls.
+            heard = self._heard
+            while self._listed < heard and self._client is not None and self._lost is None:
+                await self._renewed.wait()
             client = self.client()
-            self._check_unchanged(tool)
+            if tool.name in self.withheld:
+                raise ToolError(
+                    f"{tool.name} of MCP server {self.settings.name} changed its description; approve it again",
+                    hint=f"look at it, then: lyra mcp approve {self.settings.name}",
+                    reason="permission_denied",
+                )
+            now = self.offered.get(tool.name)
+            if now is None or now.pin != tool.pin:
+                raise ToolError(f"MCP server {self.settings.name} no longer offers {tool.name} so", reason="not_found")
             return await client.call_tool(tool.name, dict(arguments), _NO_LIMIT_S, progress_callback=report_progress)
 
         return await self.ask(call_tool())
-
-    async def _wait_for_listing(self) -> None:
-        """Wait until the changes announced before this call are listed; later changes concern later calls."""
-        heard = self._heard
-        while self._listed < heard and self._client is not None and self._lost is None:
-            await self._renewed.wait()
-
-    def _check_unchanged(self, tool: Offered) -> None:
-        if tool.name in self.withheld:
-            raise ToolError(
-                f"{tool.name} of MCP server {self.settings.name} changed its description; approve it again",
-                hint=f"look at it, then: lyra mcp approve {self.settings.name}",
-                reason="permission_denied",
-            )
-        now = self.offered.get(tool.name)
-        if now is None or now.pin != tool.pin:
-            raise ToolError(f"MCP server {self.settings.name} no longer offers {tool.name} so", reason="not_found")
 
     async def ask(self, work: Awaitable[Any]) -> Any:
         """Wait for an answer within the time limit of the settings; every failure is a ToolError."""

@@ -62,7 +62,9 @@ def server_of(offer: Offer) -> Server[Any]:
 
     async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         async with progress_of(ctx) as tell:
-            return _result(await offer.call(params.name, params.arguments or {}, tell))
+            result = await offer.call(params.name, params.arguments or {}, tell)
+            parts = result.output if isinstance(result.output, list) else [{"type": "text", "text": result.output}]
+            return types.CallToolResult(content=[_part(part) for part in parts], is_error=result.is_error)
 
     return Server("lyra", version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
 
@@ -91,11 +93,6 @@ async def progress_of(ctx: Any) -> AsyncIterator[Any]:
             yield tell
         finally:
             await waiting.put(None)
-
-
-def _result(result: CallResult) -> types.CallToolResult:
-    parts = result.output if isinstance(result.output, list) else [{"type": "text", "text": result.output}]
-    return types.CallToolResult(content=[_part(part) for part in parts], is_error=result.is_error)
 
 
 def _part(part: Any) -> Any:

@@ -81,7 +81,9 @@ class AuthRequired(ServerFailed):
 
 def failure_of(error: BaseException) -> ServerFailed:
     """Return the failure behind any exception that ended a connection."""
-    error = _first(error)
+    # The exception inside exception groups; a ServerFailed goes before other exceptions.
+    leaves = list(_leaves(error))
+    error = next((leaf for leaf in leaves if isinstance(leaf, ServerFailed)), leaves[0])
     if isinstance(error, ServerFailed):
         return error
     if isinstance(error, TimeoutError):
@@ -105,12 +107,6 @@ def failure_of(error: BaseException) -> ServerFailed:
         code = str(getattr(error, "code", ""))
         return ServerFailed(Failure("protocol", code, _line(str(error)), recoverable=True))
     return ServerFailed(Failure("connect", name, _line(str(error) or name), recoverable=True))
-
-
-def _first(error: BaseException) -> BaseException:
-    """Return the exception inside exception groups; a ServerFailed goes before other exceptions."""
-    leaves = list(_leaves(error))
-    return next((leaf for leaf in leaves if isinstance(leaf, ServerFailed)), leaves[0])
 
 
 def _leaves(error: BaseException) -> list[BaseException]:

@@ -95,7 +95,13 @@ def output_of(result: Any, tool: str) -> Any:
             _cut(text, _ERROR_CHARS_MAX) or "the tool failed and did not say why", tool=tool, reason="exec_failed"
         )
     if not parts and result.structured_content is not None:
-        return _limit_data(result.structured_content)
+        # Plain data unchanged if it is small enough, else its JSON cut to the limit.
+        value = result.structured_content
+        try:
+            text = msgspec.json.encode(value).decode()
+        except (TypeError, ValueError, RecursionError):
+            raise ToolError("the result is nested too deeply", reason="io_error") from None
+        return without_invisible_data(value) if len(text) <= OUTPUT_CHARS_MAX else _cut(text, OUTPUT_CHARS_MAX)
     return _join_parts(parts)
 
 
@@ -140,15 +146,6 @@ def _join_parts(parts: list[str | Image]) -> Any:
             left -= len(text)
             joined.append(text)
     return joined
-
-
-def _limit_data(value: Any) -> Any:
-    """Plain data unchanged if it is small enough, else its JSON cut to the limit."""
-    try:
-        text = msgspec.json.encode(value).decode()
-    except (TypeError, ValueError, RecursionError):
-        raise ToolError("the result is nested too deeply", reason="io_error") from None
-    return without_invisible_data(value) if len(text) <= OUTPUT_CHARS_MAX else _cut(text, OUTPUT_CHARS_MAX)
 
 
 def _cut(text: str, most: int) -> str:

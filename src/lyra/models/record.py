@@ -230,7 +230,13 @@ class Replayer(LLMProvider):
         data = redact_data(request_data(request), tuple(_text(secret) for secret in self._secrets()))
         key = _hash(data)
         if self._in_order:
-            return self._following(key, data)
+            entry = self._entries[self._next] if self._next < len(self._entries) else None
+            if entry is None and self._otherwise is not None:
+                return None
+            if entry is None or entry.hash != key:
+                raise self._unknown(data, entry)
+            self._next += 1
+            return entry
         left = self._left.get(key)
         if left:
             if len(left) == 1:
@@ -240,15 +246,6 @@ class Replayer(LLMProvider):
         if self._otherwise is not None:
             return None
         raise self._unknown(data, _nearest(data, self._entries))
-
-    def _following(self, key: str, data: dict[str, Any]) -> RecordedCall | None:
-        entry = self._entries[self._next] if self._next < len(self._entries) else None
-        if entry is None and self._otherwise is not None:
-            return None
-        if entry is None or entry.hash != key:
-            raise self._unknown(data, entry)
-        self._next += 1
-        return entry
 
     def _unknown(self, data: dict[str, Any], nearest: RecordedCall | None) -> ModelError:
         path = self._cassette.path

@@ -420,7 +420,15 @@ def read_responses(data: Any, face: RequestFace = CARRIED) -> VendorRequest:
         conversation.user(given)
     else:
         for item in body.objects("input"):
-            _item(conversation, item)
+            kind = item.text("type") or "message"
+            if kind == "message":
+                _openai_message(conversation, item)
+            elif kind == "function_call":
+                conversation.assistant("", [read_call(item.text("call_id"), item.text("name"), item.take("arguments"))])
+            elif kind == "function_call_output":
+                conversation.result(item.text("call_id"), _openai_content(item, "output"))
+            elif kind != "reasoning":  # thoughts of another provider's model mean nothing to this one
+                raise item.face.refusal(f"an item of type {kind!r}")
     instructions = body.text("instructions")
     if instructions:
         conversation.system.insert(0, instructions)
@@ -437,18 +445,6 @@ def read_responses(data: Any, face: RequestFace = CARRIED) -> VendorRequest:
     body.skip_if("truncation", "disabled")
     limit = body.integer("max_output_tokens", 1)
     return _openai_request(body, conversation, output, max_tokens=limit, thinking_tokens=effort)
-
-
-def _item(conversation: ReadConversation, item: Members) -> None:
-    kind = item.text("type") or "message"
-    if kind == "message":
-        _openai_message(conversation, item)
-    elif kind == "function_call":
-        conversation.assistant("", [read_call(item.text("call_id"), item.text("name"), item.take("arguments"))])
-    elif kind == "function_call_output":
-        conversation.result(item.text("call_id"), _openai_content(item, "output"))
-    elif kind != "reasoning":  # thoughts of another provider's model mean nothing to this one
-        raise item.face.refusal(f"an item of type {kind!r}")
 
 
 # ---------------------------------------------------------------- Anthropic's messages

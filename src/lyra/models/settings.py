@@ -110,7 +110,13 @@ def settings_of(
     texts["base_url"] = _address(name, texts["base_url"], usual.port)
     headers = _headers(name, given.get("headers", {}), env)
     if texts["base_url"].startswith("http:") and (api_key is not None or headers) and not _insecure(given):
-        _check_plain(name, texts["base_url"])
+        host = urlsplit(texts["base_url"]).hostname or ""
+        if not is_loopback(host):
+            raise ConfigError(
+                f"the key of {name} would go to {host} unencrypted",
+                hint="use https://, or set insecure_http = true where the network is yours",
+                key=f"providers.{name}.base_url",
+            )
     return ProviderSettings(
         name,
         api_key,
@@ -185,7 +191,13 @@ def _address(name: str, url: str, port: int) -> str:
     key = f"providers.{name}.base_url"
     try:
         if port and "://" not in url:
-            url = _complete_url(url, port)
+            place, slash, path = url.partition("/")
+            if place.count(":") > 1 and not place.startswith("["):
+                place = f"[{place}]"  # an address of IPv6 as Ollama takes it
+            host = place if urlsplit(f"//{place}").port is not None else f"{place}:{port}"
+            if host.startswith((":", "0.0.0.0:")):  # 0.0.0.0 is for listening, not for calling
+                host = "127.0.0.1" + host[host.rindex(":") :]
+            url = f"http://{host}{slash}{path}"
         parts = urlsplit(url)
         parts.port  # noqa: B018 (reading it is what checks it)
     except ValueError:
@@ -202,32 +214,11 @@ def _address(name: str, url: str, port: int) -> str:
     return url.rstrip("/")
 
 
-def _complete_url(address: str, port: int) -> str:
-    """Return the URL of a host, a host:port or a :port, with a path or without."""
-    place, slash, path = address.partition("/")
-    if place.count(":") > 1 and not place.startswith("["):
-        place = f"[{place}]"  # an address of IPv6 as Ollama takes it
-    host = place if urlsplit(f"//{place}").port is not None else f"{place}:{port}"
-    if host.startswith((":", "0.0.0.0:")):  # 0.0.0.0 is for listening, not for calling
-        host = "127.0.0.1" + host[host.rindex(":") :]
-    return f"http://{host}{slash}{path}"
-
-
 def _insecure(given: Mapping[str, Any]) -> bool:
     value = given.get("insecure_http", False)
     if not isinstance(value, bool):
         raise ConfigError(f"insecure_http is true or false, not {type(value).__name__}", key="insecure_http")
     return value
-
-
-def _check_plain(name: str, url: str) -> None:
-    host = urlsplit(url).hostname or ""
-    if not is_loopback(host):
-        raise ConfigError(
-            f"the key of {name} would go to {host} unencrypted",
-            hint="use https://, or set insecure_http = true where the network is yours",
-            key=f"providers.{name}.base_url",
-        )
 
 
 # ---------------------------------------------------------------- the rest

@@ -243,20 +243,17 @@ class Fold:
                 refuse_broken_call(event)
             self._calls += ((event.index, event.call),)
         elif isinstance(event, ThinkingDelta):
-            self._add_thought(event)
+            if self.texts:
+                self._end_thought()
+                self._parts += ({"type": "text", "text": "".join(self.texts)},)
+                self.texts.clear()
+            if self._thinking is None:
+                self._thinking = []
+            self._thinking.append(event.text if type(event.text) is str else _check_text(event.text))
+            if event.signature:  # a signature ends a block: blocks are sent back as they came, never joined
+                self._end_thought(event.signature)
         elif not isinstance(event, (ToolStart, ToolDelta)):  # those are to show: the fold needs only finished parts
             raise _make_error(f"{event!r} is no event of a stream")
-
-    def _add_thought(self, event: ThinkingDelta) -> None:
-        if self.texts:
-            self._end_thought()
-            self._parts += ({"type": "text", "text": "".join(self.texts)},)
-            self.texts.clear()
-        if self._thinking is None:
-            self._thinking = []
-        self._thinking.append(event.text if type(event.text) is str else _check_text(event.text))
-        if event.signature:  # a signature ends a block: blocks are sent back as they came, never joined
-            self._end_thought(event.signature)
 
     def _end_thought(self, signature: str = "") -> None:
         if self._thinking is not None:

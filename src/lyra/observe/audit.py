@@ -204,7 +204,14 @@ def attach_audit(kernel: Audited, path: str | Path, *, level: str = "basic") -> 
     now = kernel.clock.now()
     try:
         file = _in_folder(path, now) if str(path).endswith("/") or Path(path).is_dir() else Path(path)
-        _make(file.parent)
+        # Make the log's folder, and `.lyra` above it. Other missing folders are not made: the path is likely misspelt.
+        folder = file.parent
+        if folder.parent.name == ".lyra" and folder.parent.parent.is_dir():
+            make_folder(folder.parent)
+        if folder.parent.is_dir():
+            make_folder(folder)
+        else:
+            folder.mkdir()  # raises the error that names what is missing
     except (OSError, ValueError) as error:
         raise _unwritable(path, error) from None
     log = AuditLog(
@@ -218,16 +225,6 @@ def attach_audit(kernel: Audited, path: str | Path, *, level: str = "basic") -> 
     add_own_path(file, opened=True)
     kernel.parts[f"audit:{file}"] = Attached(kernel.on_event(log, log.kinds), log)
     return log
-
-
-def _make(folder: Path) -> None:
-    """Make the log's folder, and `.lyra` above it. Other missing folders are not made: the path is likely misspelt."""
-    if folder.parent.name == ".lyra" and folder.parent.parent.is_dir():
-        make_folder(folder.parent)
-    if folder.parent.is_dir():
-        make_folder(folder)
-    else:
-        folder.mkdir()  # raises the error that names what is missing
 
 
 def _in_folder(path: str | Path, now: float) -> Path:
@@ -297,7 +294,12 @@ def _begins(rest: bytes) -> bool:
 def _to_plain(value: Any, most: int, depth: int) -> Any:
     """Return the value as JSON data, its texts at most `most` characters long and its nesting at most `depth` deep."""
     if isinstance(value, str):
-        return _cut(value.encode("utf-8", "backslashreplace").decode(), most)
+        # Cut the middle of a long text and put its length and SHA-256 there, so that the text can be recognised.
+        text = value.encode("utf-8", "backslashreplace").decode()
+        if len(text) <= most:
+            return text
+        whole = hashlib.sha256(text.encode()).hexdigest()
+        return f"{text[: most - most // 4]}… ({len(text)} characters, sha256 {whole}) …{text[-(most // 4) :]}"
     if value is None or isinstance(value, (bool, float)):
         return value
     if isinstance(value, int):
@@ -308,14 +310,6 @@ def _to_plain(value: Any, most: int, depth: int) -> Any:
             return {_to_plain(str(key), most, 0): _to_plain(item, most, depth - 1) for key, item in pairs}
         return [_to_plain(item, most, depth - 1) for item in value[:_ITEMS_MAX]]
     return f"({type(value).__name__})"
-
-
-def _cut(text: str, most: int) -> str:
-    """Cut the middle of a long text and put its length and SHA-256 there, so that the text can be recognised."""
-    if len(text) <= most:
-        return text
-    whole = hashlib.sha256(text.encode()).hexdigest()
-    return f"{text[: most - most // 4]}… ({len(text)} characters, sha256 {whole}) …{text[-(most // 4) :]}"
 
 
 # ---------------------------------------------------------------- audit view

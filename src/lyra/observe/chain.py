@@ -232,7 +232,10 @@ def _lines(path: str | Path) -> tuple[list[bytes], bool]:
             data = file.read()
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}", place=str(path)) from None
-    return _split(data), writing
+    # Lines with their newlines; unlike `splitlines`, only a newline ends a line.
+    kept = [line + b"\n" for line in data.split(b"\n")]
+    kept[-1] = kept[-1][:-1]
+    return kept if kept[-1] else kept[:-1], writing
 
 
 def _is_held(fd: int) -> bool:
@@ -248,10 +251,3 @@ def _is_held(fd: int) -> bool:
 
 def _opener(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)  # opening a pipe without a writer would block
-
-
-def _split(data: bytes) -> list[bytes]:
-    """Lines with their newlines; unlike `splitlines`, only a newline ends a line."""
-    kept = [line + b"\n" for line in data.split(b"\n")]
-    kept[-1] = kept[-1][:-1]
-    return kept if kept[-1] else kept[:-1]

@@ -162,7 +162,12 @@ class PrometheusMetrics:
             if row.type == "histogram":
                 histogram = HistogramMetricFamily(name, row.help, labels=row.labels)
                 for labels, spread in self._spreads[name].copy().items():
-                    histogram.add_metric(labels, _cumulate(row.buckets, spread), spread[-1])
+                    buckets = row.buckets
+                    total, rows = 0.0, []
+                    for bound, count in zip((*(str(bound) for bound in buckets), "+Inf"), spread[:-1], strict=True):
+                        total += count
+                        rows.append((bound, total))
+                    histogram.add_metric(labels, rows, spread[-1])
                 yield histogram
                 continue
             make = CounterMetricFamily if row.type == "counter" else GaugeMetricFamily
@@ -193,14 +198,6 @@ class PrometheusMetrics:
         for word, count in counts.items():
             key = self._limit_labels(name, (str(word),))
             before[key] = before.get(key, 0.0) + count
-
-
-def _cumulate(buckets: tuple[float, ...], spread: list[float]) -> list[tuple[str, float]]:
-    total, rows = 0.0, []
-    for bound, count in zip((*(str(bound) for bound in buckets), "+Inf"), spread[:-1], strict=True):
-        total += count
-        rows.append((bound, total))
-    return rows
 
 
 # ---------------------------------------------------------------- how each kind of Event is counted
@@ -321,17 +318,13 @@ def memory_bytes() -> int | None:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
-        return _peak_bytes()
-
-
-def _peak_bytes() -> int | None:
-    """Return the most that was resident so far, where there is no /proc."""
-    try:
-        import resource
-    except ImportError:
-        return None
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return used if os.uname().sysname == "Darwin" else used * 1024
+        # The most that was resident so far, where there is no /proc.
+        try:
+            import resource
+        except ImportError:
+            return None
+        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return used if os.uname().sysname == "Darwin" else used * 1024
 
 
 def cache_bytes() -> int:

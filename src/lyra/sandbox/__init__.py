@@ -1,12 +1,12 @@
 """The sandbox for commands: profiles, tiers, limits, network access, and paths that stay inside a folder.
 
-Start at `sandbox` (run a command), then `profile` (what it may touch) and `tiers` (how that is enforced): `bubblewrap`
-is the best one, `landlock_tier` with `landlock` the second, and without either nothing runs. `seccomp` is the filter of
+Start at `sandbox` (run a command, and how its limits are enforced), then `profile` (what it may touch): `bubblewrap` is
+the best one, `landlock_tier` with `landlock` the second, and without either nothing runs. `seccomp` is the filter of
 system calls of both, `pre_exec` what happens between fork and exec, `reaper` the process that kills the rest at the
 end, `job` the running command, also one with streams for stdin and stdout (only this module starts subprocesses),
 `cgroup` and `output` its limits. `addresses`, `relay` and `proxy` are the network; `paths`, `protected` and the folder
-`protection` the file system. In the second tier `landlock_tier` and `creator` make files beside protected ones.
-Nothing here knows tools, agents or the kernel.
+`protection` the file system. In the second tier `landlock_tier` and `creator` make files beside protected ones. Nothing
+here knows tools, agents or the kernel.
 
 Names are imported at their first use: a program that only reads the table of protected paths imports no event loop.
 """

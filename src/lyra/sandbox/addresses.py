@@ -105,11 +105,7 @@ def literal(host: str) -> Address | None:
             return ip_address(text)
         except ValueError:
             return None
-    return _lenient_v4(text)
-
-
-def _lenient_v4(text: str) -> IPv4Address | None:
-    """Return one to four numbers in decimal, octal or hexadecimal, the last one filling what is left."""
+    # One to four numbers in decimal, octal or hexadecimal, the last one filling what is left.
     parts = text.split(".")
     if not 1 <= len(parts) <= 4:
         return None

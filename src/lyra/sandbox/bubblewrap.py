@@ -64,8 +64,10 @@ def arguments(
         line += [] if path == "/" or _is_system_path(path) else ["--ro-bind", path, path]
     for path in sorted({path for root in profile.readable for path in find_hidden_inside(root)}):
         line += _hide(path, is_folder=os.path.isdir(path))
+    # The folders that the command sees in any case.
     for source, place in interpreter_mounts(
-        (*protected.all_environments(), *profile.list_environments()), _roots(profile)
+        (*protected.all_environments(), *profile.list_environments()),
+        (*SYSTEM, *profile.readable, *profile.writable_also, profile.workspace),
     ):
         line += ["--ro-bind", source, place]
     for path in sorted(profile.writable_also):
@@ -144,11 +146,6 @@ def _entries(path: str) -> Iterator[os.DirEntry[str]]:
         yield from os.scandir(path)
     except OSError:
         return
-
-
-def _roots(profile: Profile) -> tuple[str, ...]:
-    """Return the folders that the command sees in any case."""
-    return (*SYSTEM, *profile.readable, *profile.writable_also, profile.workspace)
 
 
 def _is_system_path(path: str) -> bool:

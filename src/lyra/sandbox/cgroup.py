@@ -82,7 +82,8 @@ def make(name: str, limits: Limits) -> ControlGroup | None:
                     os.mkdir(folder)
                 _write(f"{folder}/{_SETTINGS[controller][unified]}", wanted[controller])
                 if controller == _MEMORY:
-                    _no_swap(folder, unified=unified)
+                    with contextlib.suppress(OSError):
+                        _write(f"{folder}/{'memory.swap.max' if unified else 'memory.swappiness'}", "0")
                 folders[controller] = folder
             except OSError:
                 with contextlib.suppress(OSError):
@@ -90,11 +91,6 @@ def make(name: str, limits: Limits) -> ControlGroup | None:
         if folders:
             return ControlGroup(folders, unified=unified)
     return None
-
-
-def _no_swap(folder: str, *, unified: bool) -> None:
-    with contextlib.suppress(OSError):
-        _write(f"{folder}/{'memory.swap.max' if unified else 'memory.swappiness'}", "0")
 
 
 def _places() -> list[tuple[bool, dict[str, str]]]:

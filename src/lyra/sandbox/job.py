@@ -295,7 +295,12 @@ class Job:
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         self._kill_all()
-        self._forget_info()
+        if self._inner is None:
+            self._learn_inner()
+        fd, self._plan.info_fd = self._plan.info_fd, None
+        if fd is not None:
+            self._loop.remove_reader(fd)
+            os.close(fd)
         self._process.wait()
         self._code = self._verdict()
         self._ended = True
@@ -306,14 +311,6 @@ class Job:
         else:
             self._loop.add_reader(self._inner, self._rest)
             self._drain = self._loop.call_later(_DRAIN_S, self._rest)
-
-    def _forget_info(self) -> None:
-        if self._inner is None:
-            self._learn_inner()
-        fd, self._plan.info_fd = self._plan.info_fd, None
-        if fd is not None:
-            self._loop.remove_reader(fd)
-            os.close(fd)
 
     def _verdict(self) -> int:
         """Return the exit code that the reaper wrote; without one, that of the leader."""

@@ -70,7 +70,14 @@ class Capture:
             data = data[: max(0, room)]
         self.total_bytes += len(data)
         if self._copy is not None:
-            self._write_copy(data)
+            # Write it to the copy; where that fails the copy ends there.
+            assert self._copy is not None
+            try:
+                _write_all(self._copy, data)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    self._copy.close()
+                self._copy = None
         self._held += data
         if self._head:
             self._write(data)
@@ -101,16 +108,6 @@ class Capture:
             _write_all(self._file, data)
         except OSError:
             self._lose()
-
-    def _write_copy(self, data: bytes) -> None:
-        """Write it to the copy; where that fails the copy ends there."""
-        assert self._copy is not None
-        try:
-            _write_all(self._copy, data)
-        except OSError:
-            with contextlib.suppress(OSError):
-                self._copy.close()
-            self._copy = None
 
     def _lose(self) -> None:
         self._lost = True

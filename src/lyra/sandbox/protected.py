@@ -583,7 +583,11 @@ def find_appeared(
 
 def _new(before: ProtectedPaths, now: ProtectedPaths) -> frozenset[str]:
     new = (now.all() - before.all()) | (now.all_links() - before.all_links())
-    return frozenset(_outside(new - _beside_new_heads(before, now), before.all_unread() | now.all_unread()))
+    # The other parts of a workspace that a command has made a repository: they are harmless without its HEAD.
+    is_new = any("/" not in head for head in now.repositories if head not in before.repositories)
+    return frozenset(
+        _outside(new - (frozenset(PARTS) - {"HEAD"} if is_new else frozenset()), before.all_unread() | now.all_unread())
+    )
 
 
 def _by_links(folders: list[tuple[str, str]], before: ProtectedPaths, now: ProtectedPaths) -> set[str]:
@@ -600,13 +604,6 @@ def _came_by(path: str) -> str:
     """Return what a command has made so that a path exists which had no link in it before: the first link on the way,
     or the path itself."""
     return next(links_on_the_way(path), path)
-
-
-def _beside_new_heads(before: ProtectedPaths, now: ProtectedPaths) -> frozenset[str]:
-    """Return the other parts of a workspace that a command has made a repository: they are harmless without its
-    HEAD."""
-    is_new = any("/" not in head for head in now.repositories if head not in before.repositories)
-    return frozenset(PARTS) - {"HEAD"} if is_new else frozenset()
 
 
 def _find_protected(protected: ProtectedPaths, prefix: str) -> ProtectedPaths:

@@ -103,12 +103,24 @@ class PostgresStore(SigningStore):
             )
         self._location, self._secret = _describe(plain_url, self.schema)
         self._url = Secret(plain_url)
-        self._settings = _unless_in(plain_url, _ALIVE)
+        from psycopg.conninfo import conninfo_to_dict
+
+        known = conninfo_to_dict(plain_url)
+        self._settings = {name: value for name, value in _ALIVE.items() if name not in known}
         self._is_repeatable = False  # inside a call that is made once more if the connection breaks
         self._connection: psycopg.Connection[Row] | None = None
         try:
             self._connection = self._connect()
-            self._open()
+            self._prepare()
+            if self._durability == "power" and self._ask("SHOW fsync") == [("off",)]:
+                raise ConfigError(
+                    f"{self.location} runs with fsync=off and cannot promise durability = 'power'",
+                    hint="set fsync=on on the server, or use durability = 'process'",
+                )
+            self._migrate()
+            rows = self._ask("SELECT number, name, crc FROM migrations ORDER BY number")
+            self._check_migrations(len(rows), rows)
+            self._check_tail()
         except BaseException:
             self.close()
             raise
@@ -136,18 +148,6 @@ class PostgresStore(SigningStore):
         """Tell a new connection what every connection has to know."""
         self._ask("SELECT set_config('search_path', ?, false)", (self.schema,))
         self._ask("SELECT set_config('synchronous_commit', ?, false)", (_SYNCHRONOUS[self._durability],))
-
-    def _open(self) -> None:
-        self._prepare()
-        if self._durability == "power" and self._ask("SHOW fsync") == [("off",)]:
-            raise ConfigError(
-                f"{self.location} runs with fsync=off and cannot promise durability = 'power'",
-                hint="set fsync=on on the server, or use durability = 'process'",
-            )
-        self._migrate()
-        rows = self._ask("SELECT number, name, crc FROM migrations ORDER BY number")
-        self._check_migrations(len(rows), rows)
-        self._check_tail()
 
     def _migrate(self) -> None:
         if self._pending(self._version()):
@@ -299,7 +299,10 @@ class PostgresStore(SigningStore):
                 return
             may_be_there = True
             if self._change(_APPEND, (epoch, *columns, first - 1)) != len(batches):
-                self._explain(first, epoch)
+                # Nothing was inserted: say which of the two conditions did not hold.
+                with self._writing():
+                    self._fence(epoch)
+                    raise out_of_order(first, self._head().last_seq)
 
         self._lasting(insert)
         self._wrote(records[-1][0])
@@ -309,12 +312,6 @@ class PostgresStore(SigningStore):
         with self._writing():
             self._fence(epoch)
             return self._head().last_seq == last
-
-    def _explain(self, first: int, epoch: int) -> None:
-        """Nothing was inserted: say which of the two conditions did not hold."""
-        with self._writing():
-            self._fence(epoch)
-            raise out_of_order(first, self._head().last_seq)
 
     # ------------------------------------------------------------ the hooks of SqlStore
     def _live(self) -> psycopg.Connection[Row]:
@@ -426,14 +423,6 @@ def _without_schema(url: str) -> tuple[str, str | None]:
     return f"{place}?{kept}" if kept else place, named[-1].removeprefix("schema=") if named else None
 
 
-def _unless_in(url: str, settings: Mapping[str, int]) -> dict[str, int]:
-    """Return the settings that a URL leaves open."""
-    from psycopg.conninfo import conninfo_to_dict
-
-    known = conninfo_to_dict(url)
-    return {name: value for name, value in settings.items() if name not in known}
-
-
 def _describe(url: str, schema: str) -> tuple[str, str]:
     """Return the store's location without the password, and the password, so that messages can be redacted."""
     from psycopg import ProgrammingError
@@ -442,17 +431,13 @@ def _describe(url: str, schema: str) -> tuple[str, str]:
     try:
         known = conninfo_to_dict(url)
     except ProgrammingError:
-        raise _bad_url() from None
+        raise ConfigError(
+            "the PostgreSQL URL cannot be read",
+            hint="write postgresql://user:password@host:port/database, with special signs as %XX",
+        ) from None
     host, port = known.get("host") or "localhost", known.get("port")
     address = f"{host}:{port}" if port else str(host)
     return f"postgresql://{address}/{known.get('dbname') or ''}?schema={schema}", str(known.get("password") or "")
-
-
-def _bad_url() -> ConfigError:
-    return ConfigError(
-        "the PostgreSQL URL cannot be read",
-        hint="write postgresql://user:password@host:port/database, with special signs as %XX",
-    )
 
 
 class PostgresReader(PostgresStore):

@@ -179,20 +179,16 @@ class ChainReader:
         self._chapter.update(b"".join([batch[2] for batch in chapter]))
         code, end = self._chapter.digest(), chapter[-1]
         if not is_same(code, _code_of(end)):
-            return _first_other(before, chapter)
+            for batch in chapter:
+                before.update(batch[2])
+                if not is_same(before.digest(), _code_of(batch)):
+                    return batch
+            raise AssertionError("the last one differs")
         last = end[0] + end[1] - 1
         if self._end is not None and self._end.last == last and self._end.code != code:
             return end
         self.code, self._first, self.last, self._data = code, end[0], last, end[2]
         return None
-
-
-def _first_other(chapter: blake2b, batches: Sequence[Sequence[Any]]) -> Sequence[Any]:
-    for batch in batches:
-        chapter.update(batch[2])
-        if not is_same(chapter.digest(), _code_of(batch)):
-            return batch
-    raise AssertionError("the last one differs")
 
 
 def _code_of(batch: Sequence[Any]) -> bytes:

@@ -142,7 +142,16 @@ class SqliteStore(SigningStore):
             self.close()
             _flush(name)
             with suppress(FileExistsError):  # another process made the same store first: use that one
-                _link_into_place(name, self.path)
+                # Put a finished file at `place` unless a file is there; on file systems without links, rename it.
+                place = self.path
+                try:
+                    os.link(name, place)
+                except FileExistsError:
+                    raise
+                except OSError:
+                    if place.exists():
+                        raise FileExistsError(str(place)) from None
+                    os.rename(name, place)
             _flush(self.path.parent)
         finally:
             self.close()
@@ -168,7 +177,14 @@ class SqliteStore(SigningStore):
             self._migrate(version)
             version = self._user_version()
         self._is_named, self._has_signatures = version >= NAMED_SINCE, version >= SIGNED_SINCE
-        self._check_schema(version)
+        # Each table has to be declared as the migrations declare it: a flipped letter there changes what rows mean.
+        declared = {statement for (statement,) in self._ask("SELECT sql FROM sqlite_master WHERE type = 'table'")}
+        for table, statement in list_declared_tables(version, SQLITE_TYPES).items():
+            if statement not in declared:
+                raise self._corrupt(f"the table {table} is not as it was made")
+        added = self._ask("SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view') LIMIT 1")
+        if added:  # no version of Lyra makes one, and a trigger changes rows after they were written
+            raise self._corrupt("it has a {} {!r}".format(*added[0]))
         self._check_tail()
 
     def _check_is_lyra_store(self) -> None:
@@ -216,16 +232,6 @@ class SqliteStore(SigningStore):
                     continue  # another process has applied it
                 self._apply(migration, SQLITE_TYPES)
                 self._ask(f"PRAGMA user_version={migration.number}")
-
-    def _check_schema(self, version: int) -> None:
-        """Each table has to be declared as the migrations declare it: a flipped letter there changes what rows mean."""
-        declared = {statement for (statement,) in self._ask("SELECT sql FROM sqlite_master WHERE type = 'table'")}
-        for table, statement in list_declared_tables(version, SQLITE_TYPES).items():
-            if statement not in declared:
-                raise self._corrupt(f"the table {table} is not as it was made")
-        added = self._ask("SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view') LIMIT 1")
-        if added:  # no version of Lyra makes one, and a trigger changes rows after they were written
-            raise self._corrupt("it has a {} {!r}".format(*added[0]))
 
     # ------------------------------------------------------------ all journals of the file
     def file_id(self) -> str:
@@ -336,25 +342,20 @@ class SqliteStore(SigningStore):
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        self._check_place()
+        # Check that the open file is still the one at `path`. SQLite continues writing into a file that was deleted or
+        # replaced, and those rows are lost. The check costs too much for each append; the kernel's lease renewals make
+        # it every few seconds.
+        if self._file_identity and self._file_identity != _identity(self.path):
+            raise StoreError(
+                f"{self.location} was moved, deleted or replaced while it was open",
+                hint="stop the owner before you touch its store; rows written since are lost",
+            )
         self._run("BEGIN IMMEDIATE")
         try:
             yield
             self._run("COMMIT")
         finally:
             self._roll_back()
-
-    def _check_place(self) -> None:
-        """Check that the open file is still the one at `path`.
-
-        SQLite continues writing into a file that was deleted or replaced, and those rows are lost. The check costs too
-        much for each append; the kernel's lease renewals make it every few seconds.
-        """
-        if self._file_identity and self._file_identity != _identity(self.path):
-            raise StoreError(
-                f"{self.location} was moved, deleted or replaced while it was open",
-                hint="stop the owner before you touch its store; rows written since are lost",
-            )
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -395,7 +396,14 @@ class SqliteStore(SigningStore):
         if code == sqlite3.SQLITE_CONSTRAINT:
             return self._translate_error(error)
         if code == sqlite3.SQLITE_READONLY:
-            return self._read_only(error)
+            # The error of a read-only file: damage if a writable file's header says so, else its permissions.
+            if self._open_mode != "rw":
+                return self._not_writable()
+            if _read_extended_code(error) == sqlite3.SQLITE_READONLY and _has_access(self.path, os.W_OK):
+                return self._corrupt("its header says that it is read-only")
+            return StoreError(
+                f"{self.location} cannot be written: {error}", hint="was it made read-only while it was open?"
+            )
         if code in _REFUSED:
             return StoreError(
                 f"{self.location} cannot be opened: {error}", hint="look at the permissions of the file and its folder"
@@ -410,16 +418,6 @@ class SqliteStore(SigningStore):
         if _read_extended_code(error) in _TAKEN:
             return Conflict(f"another writer committed first in {self.location}; nothing was written", cause=str(error))
         return StoreError(f"{self.location} cannot hold this value: {error}")
-
-    def _read_only(self, error: _SqliteError) -> StoreError:
-        """Return the error of a read-only file: damage if a writable file's header says so, else its permissions."""
-        if self._open_mode != "rw":
-            return self._not_writable()
-        if _read_extended_code(error) == sqlite3.SQLITE_READONLY and _has_access(self.path, os.W_OK):
-            return self._corrupt("its header says that it is read-only")
-        return StoreError(
-            f"{self.location} cannot be written: {error}", hint="was it made read-only while it was open?"
-        )
 
     def _os_error(self, error: OSError) -> StoreError:
         reason = error.strerror or str(error)
@@ -457,18 +455,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 def _has_access(path: Path, mode: int) -> bool:
     return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
-
-
-def _link_into_place(name: str, place: Path) -> None:
-    """Put a finished file at `place` unless a file is there; on file systems without links, rename it."""
-    try:
-        os.link(name, place)
-    except FileExistsError:
-        raise
-    except OSError:
-        if place.exists():
-            raise FileExistsError(str(place)) from None
-        os.rename(name, place)
 
 
 def _flush(path: str | Path) -> None:

@@ -165,7 +165,16 @@ def standing_of(store: Store | SigningStore, *, make_key: bool = False) -> Store
     signed_by = store.get_signing_key()
     if signer is None:
         return StoreStanding("no_key", signed_by=signed_by)
-    is_here, is_another = _compare_with_record(store, signer)
+    # Tell whether this place is known to have this store, and whether it is known to have another one. A file in which
+    # nothing is written is a new one: the one that was here was deleted.
+    own, unknown = {store.file_id()}, {None}
+    known = read_store_ids(store.location, signer.key_id)
+    if known - own - unknown:
+        is_new = not store.keys_of_file()
+        known = (
+            {None} if is_new else read_store_ids(store.location, signer.key_id)
+        )  # its owner may have begun meanwhile
+    is_here, is_another = known == own, bool(known - own - unknown)
     if is_another:
         name = "replaced"
     elif is_empty:
@@ -177,19 +186,6 @@ def standing_of(store: Store | SigningStore, *, make_key: bool = False) -> Store
     else:
         name = "other_key" if signed_by else "unsigned"
     return StoreStanding(name, signer, is_here, signed_by)
-
-
-def _compare_with_record(store: SigningStore, signer: Signer) -> tuple[bool, bool]:
-    """Tell whether this place is known to have this store, and whether it is known to have another one. A file in which
-    nothing is written is a new one: the one that was here was deleted."""
-    own, unknown = {store.file_id()}, {None}
-    known = read_store_ids(store.location, signer.key_id)
-    if known - own - unknown:
-        is_new = not store.keys_of_file()
-        known = (
-            {None} if is_new else read_store_ids(store.location, signer.key_id)
-        )  # its owner may have begun meanwhile
-    return known == own, bool(known - own - unknown)
 
 
 def vouch(store: Store, *, make_key: bool = False) -> StoreStanding:

@@ -74,7 +74,16 @@ class SimLoop(asyncio.BaseEventLoop):
             if self.on_idle is not None:
                 self.on_idle()
             if not self._ready:
-                self._wait()
+                own = self._scheduled[0].when() if self._scheduled else None
+                clocks = self.clock.next_due()
+                if own is None and clocks is None:
+                    raise Deadlock("nothing is ready and no timer is set")
+                if clocks is None or (own is not None and own <= clocks):
+                    assert own is not None
+                    self.clock.advance(max(0.0, own - self.clock.monotonic()))
+                else:
+                    self.clock.advance(max(0.0, clocks - self.clock.monotonic()))
+                self._due()
         ready = self._ready
         for _ in range(len(ready)):
             handle = ready.popleft()
@@ -91,19 +100,6 @@ class SimLoop(asyncio.BaseEventLoop):
             handle._scheduled = False  # type: ignore[attr-defined]  # asyncio counts cancelled timers by it
             if not handle.cancelled():
                 self._ready.append(handle)
-
-    def _wait(self) -> None:
-        """Go to the next timer."""
-        own = self._scheduled[0].when() if self._scheduled else None
-        clocks = self.clock.next_due()
-        if own is None and clocks is None:
-            raise Deadlock("nothing is ready and no timer is set")
-        if clocks is None or (own is not None and own <= clocks):
-            assert own is not None
-            self.clock.advance(max(0.0, own - self.clock.monotonic()))
-        else:
-            self.clock.advance(max(0.0, clocks - self.clock.monotonic()))
-        self._due()
 
 
 def _make_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> _Task:

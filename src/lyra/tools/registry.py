@@ -182,7 +182,16 @@ class ToolRegistry:
         search = searchable.set(lambda: [candidate for candidate in self if candidate.deferred])
         try:
             async with self._turns.take_turn(None if nested else known):
-                return await _in_time(known, call)
+                try:
+                    from asyncio import timeout
+
+                    async with timeout(known.timeout_s) as scope:
+                        return await invoke(known, _arguments(known, call))
+                except TimeoutError:
+                    if not scope.expired():
+                        raise
+                    message = f"tool {known.name} took longer than {known.timeout_s:g} s"
+                    raise ToolError(message, tool=known.name, reason="timeout") from None
         finally:
             _inside.reset(inside)
             calling.reset(current_call)
@@ -201,19 +210,6 @@ class ToolRegistry:
 
     def __repr__(self) -> str:
         return f"<ToolRegistry {', '.join(self.names)}>"
-
-
-async def _in_time(tool: Tool, call: ToolCall) -> Any:
-    try:
-        from asyncio import timeout
-
-        async with timeout(tool.timeout_s) as scope:
-            return await invoke(tool, _arguments(tool, call))
-    except TimeoutError:
-        if not scope.expired():
-            raise
-        message = f"tool {tool.name} took longer than {tool.timeout_s:g} s"
-        raise ToolError(message, tool=tool.name, reason="timeout") from None
 
 
 def _arguments(tool: Tool, call: ToolCall) -> dict[str, Any]:

@@ -98,19 +98,16 @@ class _Layered:
 
         async def last(given: ToolCall) -> Any:
             if given.arguments != call.arguments:
-                self._check(given)
+                grant = rights.get()
+                if grant is not None and self._tool.needs_of is not None:
+                    for need in self._tool.needs_of(given.arguments):
+                        grant.check(need)
             return await invoke(self._tool, {**given.arguments, **hidden})
 
         step = Next(self._tool, last)
         for layer in reversed(self._layers):
             step = Next(self._tool, _bind(layer, step))
         return await step(call)
-
-    def _check(self, call: ToolCall) -> None:
-        grant = rights.get()
-        if grant is not None and self._tool.needs_of is not None:
-            for need in self._tool.needs_of(call.arguments):
-                grant.check(need)
 
 
 def _bind(layer: Middleware, inner: Next) -> Callable[[ToolCall], Awaitable[Any]]:

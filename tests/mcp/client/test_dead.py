@@ -10,7 +10,7 @@ import pytest
 
 from lyra.core.policies.policy import Backoff, Supervision
 from lyra.core.tool import error_code, progress
-from lyra.mcp.trim import AnswerTooLarge, check_values
+from lyra.mcp.transports import AnswerTooLarge, check_values
 from lyra.sandbox import Sandbox
 from tests.mcp.support import run, tiny, using
 

@@ -11,7 +11,7 @@ import pytest
 
 from lyra.errors import ToolError
 from lyra.mcp import ServerSettings
-from lyra.mcp.trim import AnswerTooLarge, Trim, shorten
+from lyra.mcp.transports import AnswerTooLarge, Trim, shorten
 from tests.mcp.support import HERE, PYTHON, free_port, http_server, run, using
 
 

@@ -706,7 +706,7 @@ def test_credentials_are_found_once(monkeypatch):
 def test_without_botocore_the_command_is_told(monkeypatch):
     """One sentence with the command."""
     monkeypatch.setitem(sys.modules, "botocore", None)
-    monkeypatch.setattr("lyra.models.providers.aws.find_spec", lambda _name: None)
+    monkeypatch.setattr("lyra.models.providers.bedrock.find_spec", lambda _name: None)
     with pytest.raises(ConfigError) as caught:
         run(completed(Reply(SAID)))
     assert caught.value.hint == "pip install 'lyra-agents[bedrock]'"

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lyra.errors import ModelError
-from lyra.models.providers.aws import HEADERS_BYTES_MAX, PAYLOAD_BYTES_MAX, Frames
+from lyra.models.providers.bedrock import HEADERS_BYTES_MAX, PAYLOAD_BYTES_MAX, Frames
 from tests.cases import cases
 
 TIME, UUID = 8, 9

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from lyra.sage.commands.doctor import sage_checks
-from lyra.sandbox import sandbox, tiers
+from lyra.sandbox import sandbox
 from tests.sage.agent.test_questions_asked import Person, bash, results
 from tests.sage.open_session import Project
 
@@ -15,7 +15,7 @@ from tests.sage.open_session import Project
 @pytest.fixture(autouse=True)
 def no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another system: no tier works, and there are no descriptors of processes."""
-    for tier in (tiers.Bubblewrap, tiers.Landlock):
+    for tier in (sandbox.Bubblewrap, sandbox.Landlock):
         monkeypatch.setattr(tier, "missing", lambda _self: "this is another system")
     monkeypatch.setattr(sandbox, "_known", {})
     monkeypatch.delattr(os, "pidfd_open")

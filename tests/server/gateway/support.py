@@ -13,7 +13,7 @@ import httpx
 from lyra import Kernel
 from lyra.core.address import Address
 from lyra.models.client import LLMClient
-from lyra.server.gateway.gateway import Gateway, gateway_of
+from lyra.server.gateway.routes import Gateway, gateway_of
 from lyra.server.http.face import HttpFace
 from lyra.server.identity import TokenTable
 from lyra.server.settings import ServeSettings

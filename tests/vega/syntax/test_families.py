@@ -12,7 +12,7 @@ from lyra.vega.checker.expressions import KINDS, kind_of
 from lyra.vega.checker.scope import Binding, CheckRules, ModuleCheck
 from lyra.vega.checker.types import ValueKind
 from lyra.vega.compiler.compiler import RULES as COMPILE_RULES
-from lyra.vega.format.expressions import _VALUES, format_type, format_value
+from lyra.vega.format.formatter import _VALUES, format_type, format_value
 from lyra.vega.format.formatter import STATEMENTS as FORMATS
 from lyra.vega.format.layout import Comments, FormatState, render
 from lyra.vega.syntax import ast

@@ -72,10 +72,10 @@ def test_without_setting_aside_attempts_succeed(tier, monkeypatch):
 
 def test_without_places_attempts_succeed(tier, monkeypatch):
     """A planted bug: Lyra's own files are files like any other."""
-    from lyra.sandbox import protected, tiers
+    from lyra.sandbox import protected, sandbox
     from lyra.sandbox.protection import protected_places
 
-    for module in (protected, tiers):
+    for module in (protected, sandbox):
         monkeypatch.setattr(module, "places_in", lambda root: protected_places.NOTHING)
     failures = obeyed.run(("own files",), (tier,), every=4).failures
     assert any("permissions.toml" in failure for failure in failures)

@@ -14,7 +14,7 @@ from lyra.core.secrets.known_keys import KnownKeys
 from lyra.sage.acp import sage_sessions
 from lyra.sage.agent.worktrees import git as worktree_git
 from lyra.sage.project import rules
-from lyra.sage.session.files import restoring
+from lyra.sage.session import snapshots
 from lyra.sandbox.paths import Beneath
 from verify.attacks.sage import exposed_keys, injected_commands, paths, screens
 from verify.attacks.sage.world import SageWorld
@@ -101,7 +101,7 @@ def test_without_the_check_of_links_an_undo_writes_outside(monkeypatch: pytest.M
         finally:
             os.close(descriptor)
 
-    monkeypatch.setattr(restoring, "open_parent", opened)
+    monkeypatch.setattr(snapshots, "open_parent", opened)
     assert attempts_of(paths.run(UNDONE).effects) == set(UNDONE)
 
 

@@ -9,7 +9,7 @@ import pytest
 from lyra.agents.turn import admission, model_effect
 from lyra.core.secrets import known_keys, visible
 from lyra.core.tool import ToolCall
-from lyra.mcp import tools, trim
+from lyra.mcp import tools, transports
 from lyra.tools.permissions import decision, rules
 from lyra.tools.shell import command_line
 from verify.attacks import command_rules, keys, leaving_data, mcp_text
@@ -116,7 +116,7 @@ def test_no_attempt_of_an_mcp_server_has_an_effect():
 def test_without_its_mends_an_mcp_server_is_heard(monkeypatch):
     """Planted bugs: brackets are not counted, and nothing is left out of what a server says."""
     pytest.importorskip("mcp")
-    monkeypatch.setattr(trim, "CONTAINERS_MAX", 10**9)
+    monkeypatch.setattr(transports, "CONTAINERS_MAX", 10**9)
     monkeypatch.setattr(tools, "without_invisible", lambda text: text)
     assert "lists_in_lists" in mcp_text.REPLIES
     replies = {"lists_in_lists": mcp_text._around("[", [f"{mcp_text._LIST},", 8_000], "1]")}

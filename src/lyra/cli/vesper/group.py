@@ -20,7 +20,7 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "compile": Lazy("lyra.cli.vesper.source", "Write the generated Python of a node to a file.", "compile_"),
     "confidence": Lazy("lyra.cli.vesper.evidence", "Show how sure it is that both paths agree."),
     "debug": Lazy("lyra.cli.vesper.debug", "Execute a node and stop at breakpoints, on one path or on both."),
-    "divergences": Lazy("lyra.cli.vesper.divergences", "List the inputs for which the paths of a node differ."),
+    "divergences": Lazy("lyra.cli.vesper.run", "List the inputs for which the paths of a node differ."),
     "fmt": Lazy("lyra.cli.vesper.source", "Give files of nodes one layout; comments stay."),
     "lsp": Lazy("lyra.cli.vesper.source", "Run the language server on stdin and stdout."),
     "mode": Lazy("lyra.cli.vesper.evidence", "Show or change the mode of a node."),

@@ -306,7 +306,11 @@ class _Reader:
         part: dict[str, Any] = {}
         for keyword, value in schema.items():
             if keyword in KEYWORDS:
-                self._keyword(keyword, value, depth, part)
+                was_exact, self.is_exact = self.is_exact, True
+                kept = map_parts(keyword, value, lambda inner: self.read(inner, depth + 1))
+                if self.is_exact or keyword not in _EXACT:
+                    part[keyword] = kept
+                self.is_exact = self.is_exact and was_exact
             elif keyword not in _SUBSET_ANNOTATIONS:
                 self.is_exact = False
         for keyword, others in _OTHERS.items():
@@ -324,13 +328,6 @@ class _Reader:
         """Return a schema that accepts every value."""
         self.is_exact = self.is_exact and is_exact
         return {}
-
-    def _keyword(self, keyword: str, value: Any, depth: int, part: dict[str, Any]) -> None:
-        was_exact, self.is_exact = self.is_exact, True
-        kept = map_parts(keyword, value, lambda inner: self.read(inner, depth + 1))
-        if self.is_exact or keyword not in _EXACT:
-            part[keyword] = kept
-        self.is_exact = self.is_exact and was_exact
 
     def _target(self, reference: Any) -> Any:
         """Return the target of a reference within the schema; other references accept every value."""

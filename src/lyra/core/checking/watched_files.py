@@ -93,7 +93,10 @@ class WatchedFiles(Generic[Value]):
             data, stamp = _read(path, self.bytes_max, self.follow_links)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            return _record_mistake(known, Mistake(path, 1, 1, f"it cannot be read: {reason}"))
+            mistake = Mistake(path, 1, 1, f"it cannot be read: {reason}")
+            known.stamp = known.data = None
+            before, known.mistakes = known.mistakes, (mistake,)
+            return before != known.mistakes
         known.stamp = stamp
         known.settled = self.clock.now() - max(stamp[:2]) / 1e9 > _SETTLED_S
         if data == known.data:
@@ -108,12 +111,6 @@ class WatchedFiles(Generic[Value]):
         if not mistakes:
             known.value = value
         return True
-
-
-def _record_mistake(known: _WatchedFile[Value], mistake: Mistake) -> bool:
-    known.stamp = known.data = None
-    before, known.mistakes = known.mistakes, (mistake,)
-    return before != known.mistakes
 
 
 def _note_last_good(mistake: Mistake) -> Mistake:

@@ -147,13 +147,6 @@ def _ends_segment(text: str, index: int, separator: str) -> bool:
     return index >= len(text) or text[index] in (separator, BARRIER)
 
 
-def _alphabet(left: Glob, right: Glob) -> list[str]:
-    """Return the characters that two patterns name, and one that neither names, which represents all others."""
-    named = left.alphabet() | right.alphabet()
-    other = next(chr(code) for code in range(0xE000, 0xF8FF) if chr(code) not in named)
-    return [*sorted(named), other]
-
-
 def _bits(states: int) -> list[int]:
     indexes = []
     while states:
@@ -200,7 +193,10 @@ def _walk(first: Glob, second: Glob) -> Iterator[tuple[int | None, int]]:
 
     Ends with `(None, 0)` after PATTERN_STEPS_MAX steps: the caller then gives its safe answer.
     """
-    alphabet = _alphabet(first, second)
+    # The characters that two patterns name, and one that neither names, which represents all others.
+    named = first.alphabet() | second.alphabet()
+    other = next(chr(code) for code in range(0xE000, 0xF8FF) if chr(code) not in named)
+    alphabet = [*sorted(named), other]
     todo = [(state, second.start) for state in _bits(first.start)]
     seen = set(todo)
     steps = 0

@@ -366,7 +366,12 @@ class CommBus(Subsystem):
                         f"no handler registered for {message.type}: a middleware stopped the message", type=message.type
                     )
                     raise stopped
-                message = self._rewritten(layer, _check_message(changed, message), message)
+                if not isinstance(changed, BusMessage):
+                    raise ConfigError(
+                        f"a middleware gave {type(changed).__name__} for {message.type}",
+                        hint="`before` gives the message, another BusMessage, or None to stop it",
+                    )
+                message = self._rewritten(layer, changed, message)
                 passed.append((layer, message))
             result = await act(message)
         except BaseException as raised:  # noqa: BLE001 - `after` sees every outcome; the error is raised again below
@@ -431,15 +436,6 @@ async def _call(method: Callable[..., Any], *args: Any) -> Any:
     """Return a method that may be plain or async."""
     result = method(*args)
     return await result if _awaitable(result) else result
-
-
-def _check_message(changed: Any, message: BusMessage) -> BusMessage:
-    if not isinstance(changed, BusMessage):
-        raise ConfigError(
-            f"a middleware gave {type(changed).__name__} for {message.type}",
-            hint="`before` gives the message, another BusMessage, or None to stop it",
-        )
-    return changed
 
 
 def _outcome(outcome: Any, error: BaseException | None) -> tuple[Any, BaseException | None]:

@@ -198,7 +198,16 @@ class Gate:
         bucket = self._bucket
         assert bucket is not None
         if self._busy:
-            await self._turn(process)
+            turn: deque[Any] = deque()
+            self._line.append(turn)
+            try:
+                await suspend(process, turn)
+            except BaseException:
+                if turn in self._line:
+                    self._line.remove(turn)
+                else:  # cancelled with the turn already in hand: pass it on
+                    self._next()
+                raise
         self._busy = True
         try:
             while (wait_s := bucket.take(self._core.clock.monotonic(), tokens)) > 0:
@@ -206,18 +215,6 @@ class Gate:
             self._journal_levels()
         finally:
             self._next()
-
-    async def _turn(self, process: Process) -> None:
-        turn: deque[Any] = deque()
-        self._line.append(turn)
-        try:
-            await suspend(process, turn)
-        except BaseException:
-            if turn in self._line:
-                self._line.remove(turn)
-            else:  # cancelled with the turn already in hand: pass it on
-                self._next()
-            raise
 
     def _next(self) -> None:
         """Hand the turn to the next in line; the gate stays busy meanwhile, so no call jumps the queue."""

@@ -330,13 +330,10 @@ class InterruptService(Subsystem):
         pid = self._find_known_pid(pid)
         while (oldest := self._line.first(pid)) is not None and self._overdue(oldest):
             if self._core.stopping or self._core.failure is not None:  # nothing ends any more: look past it
-                return self._oldest_left(pid)
+                left = [interrupt for interrupt in self._line.list_open(pid) if not self._overdue(interrupt)]
+                return min(left, key=lambda interrupt: interrupt.created_at) if left else None
             self._expire(oldest)
         return oldest
-
-    def _oldest_left(self, pid: str) -> Interrupt | None:
-        left = [interrupt for interrupt in self._line.list_open(pid) if not self._overdue(interrupt)]
-        return min(left, key=lambda interrupt: interrupt.created_at) if left else None
 
     def list_interrupts(self, pid: str | None = None, *, status: str | None = None) -> list[Interrupt]:
         """Questions of one process or of all, ended ones included, oldest first."""

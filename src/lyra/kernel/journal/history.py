@@ -244,7 +244,14 @@ class Fold:
         if kind == "process.created":
             self._apply_created(record, row)
         elif kind == "message.sent":
-            self._apply_sent(seq, row)
+            receiver = self.processes.get(row.to)
+            if receiver is not None and not row.dropped:
+                receiver.inbox.append((seq, row.message, row.blob, row.form))
+                self.changed.add(row.to)
+            sender = self.processes.get(row.sender)
+            if sender is not None and row.key is not None:
+                sender.effects[row.key] = Entry("send", row.to, row.hash, done=True)
+                self.changed.add(row.sender)
         else:
             process = self.processes.get(pid)
             if process is None:
@@ -284,16 +291,6 @@ class Fold:
         if parent is not None and row.key is not None:
             parent.effects[row.key] = Entry("spawn", row.program, row.hash, done=True, link=pid)
             self.changed.add(row.parent)
-
-    def _apply_sent(self, seq: int, row: rows.Sent) -> None:
-        receiver = self.processes.get(row.to)
-        if receiver is not None and not row.dropped:
-            receiver.inbox.append((seq, row.message, row.blob, row.form))
-            self.changed.add(row.to)
-        sender = self.processes.get(row.sender)
-        if sender is not None and row.key is not None:
-            sender.effects[row.key] = Entry("send", row.to, row.hash, done=True)
-            self.changed.add(row.sender)
 
 
 def _unknown_entry(name: str) -> StoreError:

@@ -301,10 +301,18 @@ class Move:
             token.sees += [name for name in names if name not in token.sees]
         token.last = stage.name
         if self.config.state_schema:
-            self._gather(stage, output)
+            for key, value in gather_state(self.session, stage, output):
+                metadata = self.envelope.metadata
+                state = metadata.get("state", {})
+                merged = {**state, key: _merge(self.config.state_schema[key], state.get(key), value)}
+                self.envelope.metadata = {**metadata, "state": merged}
         self.tell("stage_completed", stage.name, run_id=token.run, output=output)
         if result.get("break_loop"):
-            self._broke(token)
+            # End the branch or the pipeline of an agent that asked to stop.
+            if token.fork:
+                self._branch_done(token)
+            else:
+                self.terminate(TerminalReason.BREAK_REQUESTED)
         elif result.get("interrupt"):
             self._ask(token, dict(result["interrupt"]), stage.name, own=True)
         elif self.session.parallel:
@@ -329,14 +337,6 @@ class Move:
             self._go(token, stage.name, stage.error_next, "error_next")
         else:
             self._branch_failed(token, f"{stage.name}: {error}")
-
-    def _gather(self, stage: AgentConfig, output: dict[str, Any]) -> None:
-        """Merge the keys of the state_schema into the pipeline's state."""
-        for key, value in gather_state(self.session, stage, output):
-            metadata = self.envelope.metadata
-            state = metadata.get("state", {})
-            merged = {**state, key: _merge(self.config.state_schema[key], state.get(key), value)}
-            self.envelope.metadata = {**metadata, "state": merged}
 
     # ------------------------------------------------------------------ moving
 
@@ -484,13 +484,6 @@ class Move:
         assert parent is not None, fork.token
         self._cancel(fork)
         self._after_failure(parent, stage, "; ".join(fork.failed))
-
-    def _broke(self, token: Token) -> None:
-        """End the branch or the pipeline of an agent that asked to stop."""
-        if token.fork:
-            self._branch_done(token)
-        else:
-            self.terminate(TerminalReason.BREAK_REQUESTED)
 
     def _cancel(self, fork: Fork) -> None:
         """End a fork: remaining branches are removed, with the forks inside them."""

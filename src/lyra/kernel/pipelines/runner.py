@@ -229,7 +229,10 @@ class Runner:
     async def _first_end(self, process: Process, tasks: dict[int, asyncio.Task[None]], begun: set[int]) -> int:
         """Return the key of the task that ended first, or 0 when something else changed what is due; on replay as
         journaled."""
-        then = self._read_journaled_end(process)
+        # On replay: what ended before the next reading of the plan (0: nothing did); None: not journaled.
+        entry = process.replay.get(process.keys) if process.replay is not None else None
+        last = codec.decode(bytes(entry.value))[-1] if entry is not None and entry.name == "pipeline" else None
+        then = int(last["after"]) if isinstance(last, dict) else None
         if then == 0:
             return 0
         if then in tasks:
@@ -262,13 +265,6 @@ class Runner:
         runs = {token.run for token in session.tokens if token.state == "running"}
         due = runs | {-question.number for question in session.waiting if question.token}
         return not due <= begun or not due >= set(tasks)
-
-    @staticmethod
-    def _read_journaled_end(process: Process) -> int | None:
-        """On replay: what ended before the next reading of the plan (0: nothing did); None: not journaled."""
-        entry = process.replay.get(process.keys) if process.replay is not None else None
-        last = codec.decode(bytes(entry.value))[-1] if entry is not None and entry.name == "pipeline" else None
-        return int(last["after"]) if isinstance(last, dict) else None
 
     async def _branch(self, ctx: Context, work: Callable[[], Coroutine[Any, Any, None]], numbered: _Numbered) -> None:
         """One run or question among several. Its branch gets its number before it waits for anything, so in the order

@@ -152,7 +152,12 @@ class WorkerLeases:
         """Set the timer of a pipeline that changed."""
         session = self._orchestrator.state.sessions.get(pid)
         if pid in self._ends:
-            self._drop_ended(pid, session)
+            # Forget the leases of runs that are over.
+            tokens = session.tokens if session is not None else ()
+            running = {token.run for token in tokens if token.state == "running"}
+            self._ends[pid] = {run: end for run, end in self._ends[pid].items() if run in running}
+            if not self._ends[pid]:
+                del self._ends[pid]
         due = self._next_due(session) if session is not None else None
         known = self._timers.get(pid)
         if known is not None:
@@ -194,14 +199,6 @@ class WorkerLeases:
         for _, timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-
-    def _drop_ended(self, pid: str, session: Session | None) -> None:
-        """Forget the leases of runs that are over."""
-        tokens = session.tokens if session is not None else ()
-        running = {token.run for token in tokens if token.state == "running"}
-        self._ends[pid] = {run: end for run, end in self._ends[pid].items() if run in running}
-        if not self._ends[pid]:
-            del self._ends[pid]
 
 
 # ---------------------------------------------------------------- state

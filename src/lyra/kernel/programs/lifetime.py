@@ -597,7 +597,14 @@ class Lifetimes:
         enter_task(loop, process)  # type: ignore[arg-type]  # its clean-up must take no other task for its own
         process.cancelling_count += 1  # a tool or provider must not take the cancellation for one of its own
         try:
-            _unwind(program)
+            # Raise CancelledError in a program, and again wherever its clean-up awaits: there is nothing left to wait
+            # with. `close` would leave async generators that it awaits half open, and the loop would fail to close them
+            # later.
+            with suppress(StopIteration, asyncio.CancelledError, ExitProgram, ProcessError):
+                program.throw(asyncio.CancelledError())
+                with suppress(RuntimeError):
+                    for _ in range(_CLEANUPS_MAX):
+                        program.throw(asyncio.CancelledError())
         except Exception as error:  # noqa: BLE001 - a program's clean-up may fail; closing continues
             loop.call_exception_handler(
                 {"message": f"process {process.pid} failed while it was closed", "exception": error}
@@ -619,16 +626,6 @@ class Lifetimes:
         for waiter in [*(process.watchers or ()), *[turn.waker for turn in process.senders or ()]]:
             if isinstance(waiter, asyncio.Future):
                 resume(waiter, error)
-
-
-def _unwind(program: Any) -> None:
-    """Raise CancelledError in a program, and again wherever its clean-up awaits: there is nothing left to wait with.
-    `close` would leave async generators that it awaits half open, and the loop would fail to close them later."""
-    with suppress(StopIteration, asyncio.CancelledError, ExitProgram, ProcessError):
-        program.throw(asyncio.CancelledError())
-        with suppress(RuntimeError):
-            for _ in range(_CLEANUPS_MAX):
-                program.throw(asyncio.CancelledError())
 
 
 def _too_long(process: Process) -> DeadlineExceeded:

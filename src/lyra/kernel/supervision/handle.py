@@ -231,7 +231,9 @@ class Supervisors(Subsystem):
         future: asyncio.Future[Any] = core.loop.create_future()
         future.add_done_callback(consume_error)
         future.add_done_callback(lambda _: self._waiters.pop(token, None))
-        self._mailboxes.deliver(process, Order(verb, token, _text(child_id), **data))
+        if not isinstance(child_id, str):
+            raise ConfigError(f"a child is named by its id, not by {child_id!r}")
+        self._mailboxes.deliver(process, Order(verb, token, child_id, **data))
         self._waiters[token] = process, future
         process.watch(future)
         return Command(core, process, future)
@@ -245,12 +247,6 @@ class Supervisors(Subsystem):
             process.watchers.remove(future)
         if not future.done():
             future.set_result(answer)
-
-
-def _text(child_id: Any) -> str:
-    if not isinstance(child_id, str):
-        raise ConfigError(f"a child is named by its id, not by {child_id!r}")
-    return child_id
 
 
 class Command:

@@ -159,7 +159,16 @@ class LifecycleState:
     def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:
         del time  # rows have their own
         if kind == "pcb.submitted":
-            self._apply_submitted(pid, data)
+            if pid in self.entries:
+                raise ValueError(f"{pid} is submitted a second time")
+            self.orders += 1
+            self.entries[pid] = msgspec.convert({**data, "order": self.orders}, Entry)
+            self.counts["new"] += 1
+            parent = self.entries.get(data["parent_pid"])
+            if parent is not None:
+                parent.child_pids.append(pid)
+            else:
+                self._adopt(pid, data["parent_pid"])
         elif kind == "pcb.moved":
             self._apply_moved(pid, self.entries[pid], data)
         elif kind == "pcb.noted":
@@ -174,18 +183,6 @@ class LifecycleState:
             del self.owners[pid]
         else:
             self._forgotten(pid)
-
-    def _apply_submitted(self, pid: str, data: dict[str, Any]) -> None:
-        if pid in self.entries:
-            raise ValueError(f"{pid} is submitted a second time")
-        self.orders += 1
-        self.entries[pid] = msgspec.convert({**data, "order": self.orders}, Entry)
-        self.counts["new"] += 1
-        parent = self.entries.get(data["parent_pid"])
-        if parent is not None:
-            parent.child_pids.append(pid)
-        else:
-            self._adopt(pid, data["parent_pid"])
 
     def _adopt(self, pid: str, parent_pid: str) -> None:
         if parent_pid and parent_pid not in self.entries:

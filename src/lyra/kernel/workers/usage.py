@@ -91,7 +91,15 @@ class ResourceState:
     def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:
         del time
         if kind == "pcb.quota":
-            self._quota(pid, data)
+            quota = self._read_quota(data["quota"])
+            account = self.accounts.get(pid)
+            if account is None:
+                self.accounts[pid] = _Account(quota, data["user_id"], at=data["at"])
+                self.opened += 1
+            else:
+                account.user_id = account.user_id or data["user_id"]
+                account.quota = quota
+                account.said = {}  # under a new quota everything may be reported again
         elif kind == "pcb.used":
             self.accounts[pid].at = data["at"]
             self._apply_used(self.accounts[pid], data["amounts"])
@@ -101,17 +109,6 @@ class ResourceState:
             self.default = ResourceQuota(**data["quota"])
         else:
             del self.accounts[pid]
-
-    def _quota(self, pid: str, data: dict[str, Any]) -> None:
-        quota = self._read_quota(data["quota"])
-        account = self.accounts.get(pid)
-        if account is None:
-            self.accounts[pid] = _Account(quota, data["user_id"], at=data["at"])
-            self.opened += 1
-        else:
-            account.user_id = account.user_id or data["user_id"]
-            account.quota = quota
-            account.said = {}  # under a new quota everything may be reported again
 
     def _read_quota(self, data: dict[str, Any]) -> ResourceQuota:
         """Return the quota of a row; the cached last one if it is equal, as it is for most pids."""
@@ -372,7 +369,10 @@ class ResourceTracker(Subsystem):
         account = self.state.accounts.get(pid)
         counted = dict(account.used) if account is not None else {}
         if process is not None and process.spent.packed and (account is None or process.has_own_budget):
-            _add(counted, _read_spent(process))
+            # What a program and those below it have spent, in the words of quotas.
+            spent = process.spent.to_data()
+            words = {"hops": "agent_hops", "input_tokens": "tokens_in", "output_tokens": "tokens_out"}
+            _add(counted, {words.get(name, name): amount for name, amount in spent.items() if name != "usd"})
         return ResourceUsage(**counted, elapsed_seconds=elapsed_s)
 
     def get_user_usage(self, user_id: str) -> ResourceUsage:
@@ -405,13 +405,6 @@ class ResourceTracker(Subsystem):
 
 def _text(pid: Any) -> str:
     return pid if type(pid) is str else sendable_text(pid, "a pid")
-
-
-def _read_spent(process: Process) -> dict[str, int]:
-    """Return what a program and those below it have spent, in the words of quotas."""
-    spent = process.spent.to_data()
-    words = {"hops": "agent_hops", "input_tokens": "tokens_in", "output_tokens": "tokens_out"}
-    return {words.get(name, name): amount for name, amount in spent.items() if name != "usd"}
 
 
 def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:

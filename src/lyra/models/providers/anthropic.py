@@ -37,7 +37,12 @@ _CACHED: Final = {"type": "ephemeral"}
 def body_of(request: Request) -> dict[str, Any]:
     messages = turns(request, _blocks)
     body: dict[str, Any] = {"model": request.model, "messages": messages, "stream": True}
-    _put_system(body, request)
+    texts = [request.system, *(message.text for message in request.messages if message.role == "system")]
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": text} for text in texts if text.strip()]
+    if blocks:
+        if request.cache:
+            blocks[-1]["cache_control"] = _CACHED
+        body["system"] = blocks
     _put_tools(body, request)
     if request.temperature is not None:
         body["temperature"] = request.temperature
@@ -57,21 +62,16 @@ def body_of(request: Request) -> dict[str, Any]:
     return body
 
 
-def _put_system(body: dict[str, Any], request: Request) -> None:
-    texts = [request.system, *(message.text for message in request.messages if message.role == "system")]
-    blocks: list[dict[str, Any]] = [{"type": "text", "text": text} for text in texts if text.strip()]
-    if blocks:
-        if request.cache:
-            blocks[-1]["cache_control"] = _CACHED
-        body["system"] = blocks
-
-
 def _put_tools(body: dict[str, Any], request: Request) -> None:
     if request.web_search:
         body["tools"] = [{"type": "web_search_20250305", "name": "web_search", "max_uses": _SEARCHES_MAX}]
         return
     if not request.tools:
-        _put_remembered(body, request)
+        # Declare the tools that the conversation mentions, which the API requires even if none may be called.
+        names = dict.fromkeys(call.name for message in request.messages for call in message.tool_calls)
+        if names:
+            body["tools"] = [{"name": name, "input_schema": {"type": "object"}} for name in names]
+            body["tool_choice"] = {"type": "none"}
         return
     tools: list[dict[str, Any]] = [
         {"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in request.tools
@@ -88,14 +88,6 @@ def _put_tools(body: dict[str, Any], request: Request) -> None:
         choice["disable_parallel_tool_use"] = True
     if choice != {"type": "auto"}:
         body["tool_choice"] = choice
-
-
-def _put_remembered(body: dict[str, Any], request: Request) -> None:
-    """Declare the tools that the conversation mentions, which the API requires even if none may be called."""
-    names = dict.fromkeys(call.name for message in request.messages for call in message.tool_calls)
-    if names:
-        body["tools"] = [{"name": name, "input_schema": {"type": "object"}} for name in names]
-        body["tool_choice"] = {"type": "none"}
 
 
 def _put_thinking(body: dict[str, Any], request: Request) -> None:
@@ -156,27 +148,19 @@ def _part(part: dict[str, Any]) -> dict[str, Any] | None:
     if kind == "text":
         return {"type": "text", "text": part["text"]} if str(part.get("text", "")).strip() else None
     if kind == "image":
-        return _image(part)
+        if isinstance(part.get("url"), str):
+            return {"type": "image", "source": {"type": "url", "url": part["url"]}}
+        if not isinstance(part.get("data"), str) or not isinstance(part.get("media_type"), str):
+            raise ConfigError("an image part has a 'url', or 'media_type' and 'data' (base64)", key="content")
+        return {"type": "image", "source": {"type": "base64", "media_type": part["media_type"], "data": part["data"]}}
     if kind == "thinking":
-        return _encode_thought(part)
+        signature = str(part.get("signature", ""))
+        if signature.startswith(REDACTED):
+            return {"type": "redacted_thinking", "data": signature.removeprefix(REDACTED)}
+        if not signature or ":" in signature:
+            return None  # unsigned, or signed by another provider
+        return {"type": "thinking", "thinking": str(part.get("thinking", "")), "signature": signature}
     raise ConfigError(f"anthropic cannot be sent a part of type {kind!r}", key="content")
-
-
-def _image(part: dict[str, Any]) -> dict[str, Any]:
-    if isinstance(part.get("url"), str):
-        return {"type": "image", "source": {"type": "url", "url": part["url"]}}
-    if not isinstance(part.get("data"), str) or not isinstance(part.get("media_type"), str):
-        raise ConfigError("an image part has a 'url', or 'media_type' and 'data' (base64)", key="content")
-    return {"type": "image", "source": {"type": "base64", "media_type": part["media_type"], "data": part["data"]}}
-
-
-def _encode_thought(part: dict[str, Any]) -> dict[str, Any] | None:
-    signature = str(part.get("signature", ""))
-    if signature.startswith(REDACTED):
-        return {"type": "redacted_thinking", "data": signature.removeprefix(REDACTED)}
-    if not signature or ":" in signature:
-        return None  # unsigned, or signed by another provider
-    return {"type": "thinking", "thinking": str(part.get("thinking", "")), "signature": signature}
 
 
 def _result(result: ToolResult) -> dict[str, Any]:

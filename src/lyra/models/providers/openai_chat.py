@@ -48,9 +48,14 @@ _EFFORTS: Final = ((1, "minimal"), (4_096, "low"), (16_384, "medium"))  # fewer 
 def chat_body(request: Request, *, compatible: bool = False) -> dict[str, Any]:
     """Return the body of a request. `compatible`: for servers other than OpenAI's, which may have only the older name
     of max_tokens."""
+    messages: list[dict[str, Any]] = []
+    if request.system:
+        messages.append({"role": "system", "content": request.system})
+    for message in request.messages:
+        messages += _message(message)
     body: dict[str, Any] = {
         "model": request.model,
-        "messages": _messages(request),
+        "messages": messages,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -102,18 +107,18 @@ def _tool(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]
     return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
 
 
-def _messages(request: Request) -> list[dict[str, Any]]:
-    messages: list[dict[str, Any]] = []
-    if request.system:
-        messages.append({"role": "system", "content": request.system})
-    for message in request.messages:
-        messages += _message(message)
-    return messages
-
-
 def _message(message: Message) -> list[dict[str, Any]]:
     if message.role == "tool":
-        return _results(message)
+        # Results of tools are text only; their images follow in a user message after all results.
+        results: list[dict[str, Any]] = []
+        images: list[dict[str, Any]] = []
+        for result in message.tool_results:
+            text, shown = _output(result)
+            results.append({"role": "tool", "tool_call_id": fit_id(result.id, _ID_MAX), "content": text})
+            if shown:
+                images += [{"type": "text", "text": f"Images from the call {result.id} to {result.name}:"}, *shown]
+        parts = [{"type": "text", "text": message.text}] if message.text else []
+        return [*results, {"role": "user", "content": [*images, *parts]}] if images or parts else results
     if message.role == "assistant":
         return _assistant(message)
     if isinstance(message.content, str) or message.role == "system":
@@ -136,19 +141,6 @@ def _assistant(message: Message) -> list[dict[str, Any]]:
             for call in message.tool_calls
         ]
     return [data] if len(data) > 1 else []
-
-
-def _results(message: Message) -> list[dict[str, Any]]:
-    """Results of tools are text only; their images follow in a user message after all results."""
-    results: list[dict[str, Any]] = []
-    images: list[dict[str, Any]] = []
-    for result in message.tool_results:
-        text, shown = _output(result)
-        results.append({"role": "tool", "tool_call_id": fit_id(result.id, _ID_MAX), "content": text})
-        if shown:
-            images += [{"type": "text", "text": f"Images from the call {result.id} to {result.name}:"}, *shown]
-    parts = [{"type": "text", "text": message.text}] if message.text else []
-    return [*results, {"role": "user", "content": [*images, *parts]}] if images or parts else results
 
 
 def _output(result: ToolResult) -> tuple[str, list[dict[str, Any]]]:

@@ -75,14 +75,10 @@ def _items(message: Message) -> list[dict[str, Any]]:
         items += _assistant(message)
     elif isinstance(message.content, str) or message.role == "system":
         if message.text or not items:
-            items.append({"role": _role(message), "content": message.text})
+            items.append({"role": "system" if message.role == "system" else "user", "content": message.text})
     elif parts := _parts(message.content):
         items.append({"role": "user", "content": parts})
     return items
-
-
-def _role(message: Message) -> str:
-    return "system" if message.role == "system" else "user"
 
 
 def _assistant(message: Message) -> list[dict[str, Any]]:
@@ -92,7 +88,9 @@ def _assistant(message: Message) -> list[dict[str, Any]]:
     for part in content:
         if part["type"] == "thinking":
             if thought := _encode_thought(part):
-                before = max(_calls_before(part), calls_sent)
+                place = str(part.get("signature", "")).removeprefix(_MAKER).partition(":")[0]
+                count = place.partition("@")[2]
+                before = max(int(count) if count.isdecimal() else 0, calls_sent)
                 items += [_call(call) for call in message.tool_calls[calls_sent:before]]
                 calls_sent = before
                 items.append(thought)
@@ -118,12 +116,6 @@ def _encode_thought(part: dict[str, Any]) -> dict[str, Any] | None:
     text = str(part.get("thinking", ""))
     summary = [{"type": "summary_text", "text": text}] if text else []
     return {"type": "reasoning", "id": place.partition("@")[0], "summary": summary, "encrypted_content": sealed}
-
-
-def _calls_before(part: dict[str, Any]) -> int:
-    place = str(part.get("signature", "")).removeprefix(_MAKER).partition(":")[0]
-    count = place.partition("@")[2]
-    return int(count) if count.isdecimal() else 0
 
 
 def _result(result: ToolResult) -> dict[str, Any]:

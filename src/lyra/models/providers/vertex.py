@@ -53,18 +53,15 @@ class Vertex(Gemini):
         if self._credentials is None or self._credentials.token_state is not fresh:
             async with self._turn():  # concurrent calls wait for one token
                 if self._credentials is None or self._credentials.token_state is not fresh:
-                    await self._renew()
+                    # Renew the token. It is done early, so a failure is ignored while the old token is valid.
+                    old = self._credentials
+                    try:
+                        self._credentials = await asyncio.to_thread(_token, old)
+                    except ModelError:
+                        if old is None or old.token_state is _google_auth().credentials.TokenState.INVALID:
+                            raise
         assert self._credentials is not None
         return self._credentials
-
-    async def _renew(self) -> None:
-        """Renew the token. It is done early, so a failure is ignored while the old token is valid."""
-        old = self._credentials
-        try:
-            self._credentials = await asyncio.to_thread(_token, old)
-        except ModelError:
-            if old is None or old.token_state is _google_auth().credentials.TokenState.INVALID:
-                raise
 
     def _turn(self) -> asyncio.Lock:
         """Return the lock of the running loop; a lock cannot be shared between loops."""

@@ -209,21 +209,18 @@ class Http:
         for old in tuple(self._pools):  # a copy: loops of other threads have pools here too
             if old[0].is_closed():
                 self._pools.pop(old, None)
-        client = self._client(route)
-        pool = self._pools[key] = _Pool(client, self._closing(client, key))
-        await anext(pool.keeper)
-        return pool
-
-    def _client(self, route: _Route) -> httpx2.AsyncClient:
         import httpx2
 
-        return httpx2.AsyncClient(
+        client = httpx2.AsyncClient(
             timeout=httpx2.Timeout(None, connect=self.timeouts.connect_s),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=30.0),
             transport=self._transport,
             verify=_make_ssl_context(tls=route.tls),
             trust_env=route.proxies,
         )
+        pool = self._pools[key] = _Pool(client, self._closing(client, key))
+        await anext(pool.keeper)
+        return pool
 
     async def _closing(self, client: httpx2.AsyncClient, key: _PoolKey) -> AsyncGenerator[None]:
         """Make a generator that closes the client: a loop that ends closes the generators that were started in it."""
@@ -250,7 +247,9 @@ class Http:
         async with self.forward(url, body, {**sent, **headers}, stream=True) as answer:
             if not 200 <= answer.status < 300:
                 raise await self._read_refusal(answer.response, answer.waits)
-            self._check_type(answer.response)
+            kind = answer.response.headers.get("content-type", "")
+            if "html" in kind:
+                raise not_an_answer(f"{self.provider} answered with a web page ({kind})", provider=self.provider)
             yield answer.chunks
 
     @asynccontextmanager
@@ -331,11 +330,6 @@ class Http:
         return from_status(
             status, self.clean(sentence), code=self.clean(code), provider=self.provider, retry_after_s=wait_s
         )
-
-    def _check_type(self, response: httpx2.Response) -> None:
-        kind = response.headers.get("content-type", "")
-        if "html" in kind:
-            raise not_an_answer(f"{self.provider} answered with a web page ({kind})", provider=self.provider)
 
     def _make_transport_error(self, error: Exception, url: str, *, begun: bool) -> ModelError:
         """Return the ModelError of an error of the transport, with the address; `begun`: the head of an answer had

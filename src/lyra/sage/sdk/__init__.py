@@ -1,4 +1,4 @@
 """Sage from Python: `SageAgentSDK`, and `query()` for a single task.
 
-Start with `sdk`; `background` has what a run gives back.
+Start with `sdk`, which also has what a run gives back.
 """

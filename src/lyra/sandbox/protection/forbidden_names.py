@@ -76,7 +76,7 @@ def placeholders(workspace: str, names: Iterable[str] = FOLDERS) -> Callable[[],
 def _make(path: str) -> bool:
     """Make a placeholder; False where another folder or a file has the name, or nothing can be made."""
     try:
-        os.mkdir(path, _mode(path) | stat.S_ISVTX)
+        os.mkdir(path, (0o755 if path.endswith(("/.git", "/.vscode")) else 0o700) | stat.S_ISVTX)
     except FileExistsError:
         return is_placeholder(path)  # of another command, or of a killed process
     except OSError:
@@ -110,10 +110,6 @@ def _make_plain(path: str) -> None:
                 os.fchmod(fd, mode & ~stat.S_ISVTX)
         finally:
             os.close(fd)
-
-
-def _mode(path: str) -> int:
-    return 0o755 if path.endswith(("/.git", "/.vscode")) else 0o700
 
 
 def is_placeholder(path: str) -> bool:
@@ -157,23 +153,19 @@ def set_aside(root: str, paths: Iterable[str]) -> tuple[str, ...]:
             except (OSError, LyraError):
                 continue  # gone or moved: the next search finds it at its new place
             try:
-                _rename(parent, name, held)
+                # Rename an entry of a folder, also where a command has taken the right to write in it from its owner.
+                try:
+                    os.rename(name, held, src_dir_fd=parent, dst_dir_fd=parent)
+                except PermissionError:
+                    mode = stat.S_IMODE(os.fstat(parent).st_mode)
+                    os.fchmod(parent, mode | stat.S_IRWXU)
+                    os.rename(name, held, src_dir_fd=parent, dst_dir_fd=parent)
                 done.append(f"{above}/{held}" if above else held)
             except OSError:
                 continue
             finally:
                 os.close(parent)
     return tuple(done)
-
-
-def _rename(parent: int, name: str, held: str) -> None:
-    """Rename an entry of a folder, also where a command has taken the right to write in it from its owner."""
-    try:
-        os.rename(name, held, src_dir_fd=parent, dst_dir_fd=parent)
-    except PermissionError:
-        mode = stat.S_IMODE(os.fstat(parent).st_mode)
-        os.fchmod(parent, mode | stat.S_IRWXU)
-        os.rename(name, held, src_dir_fd=parent, dst_dir_fd=parent)
 
 
 # ---------------------------------------------------------------- leftovers

@@ -252,7 +252,7 @@ def _resolve_setting(file: str, setting: GitSetting, bases: Sequence[str], roots
         is_shell = setting.section != "alias" or value.startswith("!")
         for word, is_program in _words(value.removeprefix("!"), is_shell=is_shell):
             paths = [path for path in _join(word, bases) if not os.path.isdir(path)]
-            yield from (path for path in paths if is_program or _is_executable(path))
+            yield from (path for path in paths if is_program or (os.path.isfile(path) and os.access(path, os.X_OK)))
 
 
 def _join(path: str, bases: Sequence[str]) -> list[str]:
@@ -264,10 +264,6 @@ def _hooks(folder: str, roots: Sequence[str]) -> Iterator[str]:
     real = os.path.realpath(folder)
     if any(f"{root}/".startswith(f"{real.rstrip('/')}/") for root in roots):
         yield from (f"{folder}/{hook}" for hook in _HOOKS)
-
-
-def _is_executable(path: str) -> bool:
-    return os.path.isfile(path) and os.access(path, os.X_OK)
 
 
 def _words(command: str, *, is_shell: bool) -> Iterator[tuple[str, bool]]:

@@ -120,7 +120,17 @@ def is_own(path: str, *, hidden: bool = False) -> bool:
     own = find_own_paths()
     if not hidden and any(_within(path, place) for place in own.code):
         return True
-    hidden_places = _find_hidden_places(own.hidden)
+    # Lyra's hidden places as of the last second, or of now where one of the folders has changed: a file tool asks for
+    # each path, and a user may have many sessions.
+    folders = own.hidden
+    changed_ns = tuple(map(_changed_ns, folders))
+    known = _recent.get(folders)
+    now = _CLOCK.monotonic()
+    if known is None or now >= known.until or known.changed_ns != changed_ns:
+        if len(_recent) >= _RECENT_KEPT:
+            _recent.clear()
+        known = _recent[folders] = _Recent(now + _RECENT_S, changed_ns, _look_for_hidden_places(folders))
+    hidden_places = known.places
     places = hidden_places if hidden else (*hidden_places, *own.read_only)
     return any(_within(path, place) or _within(path, real_path(place)[0]) for place in places)
 
@@ -132,19 +142,6 @@ class _Recent(NamedTuple):
 
 
 _recent: Final[dict[tuple[str, ...], _Recent]] = {}
-
-
-def _find_hidden_places(folders: tuple[str, ...]) -> tuple[str, ...]:
-    """Return Lyra's hidden places as of the last second, or of now where one of the folders has changed: a file tool
-    asks for each path, and a user may have many sessions."""
-    changed_ns = tuple(map(_changed_ns, folders))
-    known = _recent.get(folders)
-    now = _CLOCK.monotonic()
-    if known is None or now >= known.until or known.changed_ns != changed_ns:
-        if len(_recent) >= _RECENT_KEPT:
-            _recent.clear()
-        known = _recent[folders] = _Recent(now + _RECENT_S, changed_ns, _look_for_hidden_places(folders))
-    return known.places
 
 
 def _changed_ns(folder: str) -> int:

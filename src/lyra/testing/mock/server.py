@@ -129,22 +129,19 @@ class MockServer:
     # ------------------------------------------------------------------ one request
     async def _answer(self, asked: HttpRequest, exchange: Exchange) -> None:
         try:
-            await self._route(asked, exchange)
+            wire = _WIRES.get(asked.path)
+            if wire is not None and asked.method == "POST":
+                await self._call(wire, asked, exchange)
+            elif asked.method == "GET" and asked.path in _PAGES:
+                await exchange.send_whole(200, msgspec.json.encode(_PAGES[asked.path]), _JSON)
+            elif wire is not None or asked.path in _PAGES:
+                await exchange.send_whole(405, _document(f"{asked.path} does not take {asked.method}"), _JSON)
+            else:
+                known = ", ".join((*_WIRES, *_PAGES))
+                await exchange.send_whole(404, _document(f"there is no {asked.path} here, but {known}"), _JSON)
         finally:
             if self._seen is not None:
                 self._seen(asked, exchange.status)
-
-    async def _route(self, asked: HttpRequest, exchange: Exchange) -> None:
-        wire = _WIRES.get(asked.path)
-        if wire is not None and asked.method == "POST":
-            await self._call(wire, asked, exchange)
-        elif asked.method == "GET" and asked.path in _PAGES:
-            await exchange.send_whole(200, msgspec.json.encode(_PAGES[asked.path]), _JSON)
-        elif wire is not None or asked.path in _PAGES:
-            await exchange.send_whole(405, _document(f"{asked.path} does not take {asked.method}"), _JSON)
-        else:
-            known = ", ".join((*_WIRES, *_PAGES))
-            await exchange.send_whole(404, _document(f"there is no {asked.path} here, but {known}"), _JSON)
 
     async def _call(self, wire: Wire, asked: HttpRequest, exchange: Exchange) -> None:
         try:
@@ -164,7 +161,18 @@ class MockServer:
                 answer = await complete(self._provider.stream(request))
                 await exchange.send_whole(200, msgspec.json.encode(wire.writer(turn).render_document(answer)), _JSON)
         except ModelError as error:
-            await _fail(wire, exchange, error)
+            if error.kind == "connection":
+                exchange.abort()
+            elif error.kind == "bad_response":
+                await exchange.send_whole(200, _PAGE, {"content-type": "text/html; charset=utf-8"})
+            elif error.kind in ("stream_truncated", "malformed"):  # of a document: half of it
+                await exchange.send_whole(200, b'{"id": "mock", ', _JSON)
+            else:
+                wait_s = error.fields.get("retry_after_s")
+                headers = (
+                    {} if wait_s is None else {"retry-after": f"{wait_s:g}", "retry-after-ms": f"{wait_s * 1000:g}"}
+                )
+                await _refuse(wire, exchange, error.kind, error.message, headers)
 
     async def _stream(self, wire: Wire, turn: MockTurn, exchange: Exchange) -> None:
         writer = wire.writer(turn)
@@ -187,20 +195,6 @@ class MockServer:
             elif error.kind not in _UNSTREAMABLE:
                 await exchange.piece(wire.stream_error(writer, error))
         await exchange.end()
-
-
-async def _fail(wire: Wire, exchange: Exchange, error: ModelError) -> None:
-    """Send an error in place of an answer."""
-    if error.kind == "connection":
-        exchange.abort()
-    elif error.kind == "bad_response":
-        await exchange.send_whole(200, _PAGE, {"content-type": "text/html; charset=utf-8"})
-    elif error.kind in ("stream_truncated", "malformed"):  # of a document: half of it
-        await exchange.send_whole(200, b'{"id": "mock", ', _JSON)
-    else:
-        wait_s = error.fields.get("retry_after_s")
-        headers = {} if wait_s is None else {"retry-after": f"{wait_s:g}", "retry-after-ms": f"{wait_s * 1000:g}"}
-        await _refuse(wire, exchange, error.kind, error.message, headers)
 
 
 async def _refuse(
@@ -320,7 +314,10 @@ async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> H
     except asyncio.LimitOverrunError:
         raise _Wrong(431, "the head of the request is too large") from None
     lines = head.decode("latin-1").split("\r\n")
-    method, path, version = _first(lines[0])
+    parts = lines[0].split(" ")
+    if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
+        raise _Wrong(400, "this is a server of HTTP/1.1")
+    method, path, version = parts[0], parts[1].partition("?")[0], parts[2]
     headers: dict[str, str] = {}
     for line in lines[1:-2]:
         name, colon, value = line.partition(":")
@@ -332,13 +329,6 @@ async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> H
     if headers.get("expect", "").lower() == "100-continue":
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     return HttpRequest(method, path, headers, await _body(reader, headers))
-
-
-def _first(line: str) -> tuple[str, str, str]:
-    parts = line.split(" ")
-    if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
-        raise _Wrong(400, "this is a server of HTTP/1.1")
-    return parts[0], parts[1].partition("?")[0], parts[2]
 
 
 async def _body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> bytes:

@@ -37,16 +37,20 @@ def ask_tools(*, attended: bool = True) -> list[Tool]:
                 "no person is there to answer", hint="decide by yourself, and say what you decided", reason="not_found"
             )
         listed = "\n".join(f"{number}. {_line(option)}" for number, option in enumerate(options, start=1))
-        answer = await ctx.ask(_quote(question), "clarification", message=listed)
-        return _answer_text(answer, options)
+        # The question, marked as the agent's words, so that no line of it looks like a message of Lyra.
+        lines = [f"> {visible(line)}" for line in question.strip().split("\n")]
+        answer = await ctx.ask("\n".join(["The agent asks:", *lines]), "clarification", message=listed)
+        # The person's answer; the number of an option represents the option.
+        text = str(answer.text or answer.decision).strip()
+        if text.isascii() and text.isdecimal() and len(text) < 4 and 1 <= int(text) <= len(options):
+            return options[int(text) - 1]
+        if text:
+            return text
+        if answer.approved is not None:
+            return "yes" if answer.approved else "no"
+        return str(answer.data) if answer.data is not None else "(no answer)"
 
     return [tool(ask, name="AskUser", needs=["human.ask:clarification"], harmless=True, trusted=True)]
-
-
-def _quote(question: str) -> str:
-    """Return the question, marked as the agent's words, so that no line of it looks like a message of Lyra."""
-    lines = [f"> {visible(line)}" for line in question.strip().split("\n")]
-    return "\n".join(["The agent asks:", *lines])
 
 
 def _line(option: str) -> str:
@@ -61,18 +65,6 @@ def _check(question: str, options: list[str]) -> None:
             f"there are at most {_OPTIONS_MAX} options of 1 to {_OPTION_CHARS_MAX} characters",
             reason="invalid_arguments",
         )
-
-
-def _answer_text(answer: Any, options: list[str]) -> str:
-    """Return the person's answer; the number of an option represents the option."""
-    text = str(answer.text or answer.decision).strip()
-    if text.isascii() and text.isdecimal() and len(text) < 4 and 1 <= int(text) <= len(options):
-        return options[int(text) - 1]
-    if text:
-        return text
-    if answer.approved is not None:
-        return "yes" if answer.approved else "no"
-    return str(answer.data) if answer.data is not None else "(no answer)"
 
 
 # ---------------------------------------------------------------- todo

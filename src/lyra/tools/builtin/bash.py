@@ -13,7 +13,7 @@ import asyncio
 import os
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -206,7 +206,11 @@ class _Bash:
         self, argv: list[str], profile: Profile, *, timeout_s: float | None = None, copy: str | None = None
     ) -> Job:
         """Start a command in the sandbox; where none works, as the user would, if a person has allowed exactly that."""
-        sandbox, spill = self._box(), self._workspace.spill.folder()
+        if self._sandbox is None:
+            from lyra.sandbox import Sandbox
+
+            self._sandbox = Sandbox()
+        sandbox, spill = self._sandbox, self._workspace.spill.folder()
         try:
             return await sandbox.start(argv, profile, timeout_s=timeout_s, spill_folder=spill, copy=copy)
         except SandboxUnavailable:
@@ -217,13 +221,6 @@ class _Bash:
         plan = LaunchPlan(argv, _users_environment(profile), profile.start, "none", holes=(_UNHELD,), copy=copy)
         limit_s = profile.limits.wall_s if timeout_s is None else timeout_s
         return Job(plan, profile.limits, stdin=None, timeout_s=limit_s, apart=False, spill=spill)
-
-    def _box(self) -> Sandbox:
-        if self._sandbox is None:
-            from lyra.sandbox import Sandbox
-
-            self._sandbox = Sandbox()
-        return self._sandbox
 
     def _profile(self, seconds_max: float) -> Profile:
         from lyra.sandbox import Limits, Profile
@@ -306,22 +303,18 @@ async def wait_reporting(job: Job) -> Result:
     listener = progress.get()
     try:
         if listener is not None:
-            await _report_until_end(job, listener)
+            reported = 0
+            while job.running:
+                await asyncio.wait({job.done}, timeout=_EVERY_S)
+                total = job.output.total_bytes
+                if total != reported and not job.done.done():
+                    reported = total
+                    tail = job.since(max(0, total - _BYTES), most_bytes=_BYTES)
+                    listener(tail.decode("utf-8", "replace"), None)
         return await job.wait()
     except asyncio.CancelledError:
         await job.end()
         raise
-
-
-async def _report_until_end(job: Job, listener: Callable[[str, float | None], None]) -> None:
-    reported = 0
-    while job.running:
-        await asyncio.wait({job.done}, timeout=_EVERY_S)
-        total = job.output.total_bytes
-        if total != reported and not job.done.done():
-            reported = total
-            tail = job.since(max(0, total - _BYTES), most_bytes=_BYTES)
-            listener(tail.decode("utf-8", "replace"), None)
 
 
 # ---------------------------------------------------------------- jobs

@@ -173,7 +173,7 @@ class _Files:
         workspace = self._workspace
         with workspace.lock:
             if not workspace.exists(file_path):
-                data = _utf8(content, file_path)
+                data = TextFile("").encode(content, file_path)
                 path = workspace.replace(file_path, data)
                 self._log.note(path, data)
                 return f"wrote {workspace.display_name(file_path)}: new, {_lines(content)}"
@@ -304,10 +304,6 @@ def _number_lines(text: str, offset: int, limit: int, path: str) -> str:
 def _lines(text: str) -> str:
     count = text.count("\n") + (not text.endswith("\n") if text else 0)
     return f"{count} line{'' if count == 1 else 's'}"
-
-
-def _utf8(text: str, path: str) -> bytes:
-    return TextFile("").encode(text, path)
 
 
 # ---------------------------------------------------------------- notebook
@@ -456,17 +452,14 @@ def _new_cell(notebook: dict[str, Any], kind: str, source: str) -> dict[str, Any
     new_cell: dict[str, Any] = {"cell_type": kind}
     version = (notebook.get("nbformat"), notebook.get("nbformat_minor"))
     if all(isinstance(part, int) for part in version) and version >= _IDS_SINCE:
-        new_cell["id"] = _free_id(notebook["cells"])
+        cells = notebook["cells"]
+        taken = {cell.get("id") for cell in cells}
+        new_cell["id"] = next(name for number in range(len(cells) + 1) if (name := f"cell-{number}") not in taken)
     new_cell["metadata"] = {}
     if kind == "code":
         new_cell["execution_count"], new_cell["outputs"] = None, []
     new_cell["source"] = _source(source, like=[])
     return new_cell
-
-
-def _free_id(cells: list[dict[str, Any]]) -> str:
-    taken = {cell.get("id") for cell in cells}
-    return next(name for number in range(len(cells) + 1) if (name := f"cell-{number}") not in taken)
 
 
 def _source(text: str, *, like: Any) -> str | list[str]:

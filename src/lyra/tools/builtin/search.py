@@ -168,9 +168,6 @@ class _SearchTools:
             raise ToolError(f"there is no {path}", reason="not_found")
         return os.path.dirname(real), os.path.basename(real)
 
-    def _is_hidden(self, root: str, name: str) -> bool:
-        return self._workspace.hides(os.path.join(root, name))
-
     def _render_path(self, root: str, name: str) -> str:
         shown = self._workspace.display_path(os.path.join(root, name))
         return (
@@ -198,7 +195,7 @@ class _SearchTools:
                 await asyncio.sleep(0)  # rules are checked for each file: let other tasks run in between
             name = row if isinstance(row, str) else row[0]
             if name not in names:
-                names[name] = None if self._is_hidden(root, name) else self._render_path(root, name)
+                names[name] = None if self._workspace.hides(os.path.join(root, name)) else self._render_path(root, name)
             shown = names[name]
             if shown is None:
                 continue
@@ -223,16 +220,13 @@ class _SearchTools:
                     stderr=asyncio.subprocess.DEVNULL,
                     start_new_session=True,
                 )
-            return await self._answer(process, job)
-
-    async def _answer(self, process: asyncio.subprocess.Process, job: dict[str, Any]) -> dict[str, Any]:
-        hint = "search a smaller folder, or with a simpler pattern"
-        answer = await ask_worker(process, job, what="the search", seconds_max=self._seconds_max, hint=hint)
-        if answer is None:
-            raise ToolError("the search ended before it was done", reason="io_error")
-        if "error" in answer:
-            raise ToolError(answer["error"], hint="escape what is meant literally", reason="invalid_arguments")
-        return answer
+            hint = "search a smaller folder, or with a simpler pattern"
+            answer = await ask_worker(process, job, what="the search", seconds_max=self._seconds_max, hint=hint)
+            if answer is None:
+                raise ToolError("the search ended before it was done", reason="io_error")
+            if "error" in answer:
+                raise ToolError(answer["error"], hint="escape what is meant literally", reason="invalid_arguments")
+            return answer
 
 
 async def ask_worker(

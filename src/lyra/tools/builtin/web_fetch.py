@@ -112,7 +112,17 @@ class _Web:
             if not scope.expired():
                 raise
             raise ToolError(f"{_shorten_url(url)} did not answer within {FETCH_S:g} s", reason="timeout") from None
-        return _part(answer, text, offset)
+        if not text:
+            return f"{_shorten_url(answer.url)} has no text"
+        if offset >= len(text):
+            raise ToolError(
+                f"the text of {_shorten_url(answer.url)} has {len(text)} characters; offset {offset} is past them",
+                reason="invalid_arguments",
+            )
+        shown = text[offset : offset + _SHOWN_CHARS_MAX]
+        left = len(text) - offset - len(shown)
+        more = f"\n… {left} more characters; go on with offset={offset + len(shown)}" if left else ""
+        return f"[{_shorten_url(answer.url)}]\n{shown}{more}"
 
     async def _answer(self, url: str) -> HttpAnswer | str:
         """Return the last answer, or a sentence on a redirect that was not followed."""
@@ -145,7 +155,16 @@ class _Web:
         raise ToolError(f"{_shorten_url(url)}: more than {REDIRECTS_MAX} redirects", reason="io_error")
 
     async def _once(self, url: str, grant: Grant) -> HttpAnswer:
-        _check(url)
+        # Refuse a URL that parsers could read differently, and an IP address in an unusual form.
+        if len(url) > _URL_CHARS_MAX or not url.isascii():
+            raise CapabilityDenied(
+                f"{_shorten_url(url)} is refused: it is longer than {_URL_CHARS_MAX} characters or not in ASCII",
+                hint="write the host in punycode and the rest with %",
+            )
+        host = target_of(url).host
+        address = literal(host)
+        if address is not None and str(address) != normalize_host(host):
+            raise CapabilityDenied(f"{_shorten_url(url)} is refused: an address is written as {address}")
         return await fetch(
             url,
             grant=grant,
@@ -156,19 +175,6 @@ class _Web:
             lookup=self._lookup,
             dial=self._dial,
         )
-
-
-def _check(url: str) -> None:
-    """Refuse a URL that parsers could read differently, and an IP address in an unusual form."""
-    if len(url) > _URL_CHARS_MAX or not url.isascii():
-        raise CapabilityDenied(
-            f"{_shorten_url(url)} is refused: it is longer than {_URL_CHARS_MAX} characters or not in ASCII",
-            hint="write the host in punycode and the rest with %",
-        )
-    host = target_of(url).host
-    address = literal(host)
-    if address is not None and str(address) != normalize_host(host):
-        raise CapabilityDenied(f"{_shorten_url(url)} is refused: an address is written as {address}")
 
 
 def _is_same_place(url: str, following: str) -> bool:
@@ -198,22 +204,17 @@ async def _text(answer: HttpAnswer) -> str:
 
 def _words(answer: HttpAnswer, kind: str) -> str:
     """Return what can be read of an answer; characters that no screen shows are left out."""
-    text = _decode(answer)
-    if kind in _HTML or (not kind and text[:1000].lstrip().lower().startswith(("<!doctype html", "<html"))):
-        text = page_text(text, url=answer.url)
-    return without_invisible(text)
-
-
-def _decode(answer: HttpAnswer) -> str:
-    """Return the text in the charset that the header or the page names, else UTF-8; undecodable bytes are replaced."""
     charset = _CHARSET.search(answer.headers.get("content-type", ""))
     charset = charset or _CHARSET.search(answer.body[:2048].decode("ascii", "replace"))
     decoder = codecs.getincrementaldecoder(_codec(charset[1] if charset else ""))("replace")
     body = answer.body
     pieces = range(0, len(body), _INLINE_BYTES_MAX)  # in pieces: decoding holds the interpreter lock
-    return "".join(decoder.decode(body[start : start + _INLINE_BYTES_MAX]) for start in pieces) + decoder.decode(
+    text = "".join(decoder.decode(body[start : start + _INLINE_BYTES_MAX]) for start in pieces) + decoder.decode(
         b"", final=True
     )
+    if kind in _HTML or (not kind and text[:1000].lstrip().lower().startswith(("<!doctype html", "<html"))):
+        text = page_text(text, url=answer.url)
+    return without_invisible(text)
 
 
 def _codec(name: str) -> str:
@@ -222,20 +223,6 @@ def _codec(name: str) -> str:
     except (LookupError, UnicodeError, ValueError):
         return "utf-8"
     return known if known in _CODECS else "utf-8"
-
-
-def _part(answer: HttpAnswer, text: str, offset: int) -> str:
-    if not text:
-        return f"{_shorten_url(answer.url)} has no text"
-    if offset >= len(text):
-        raise ToolError(
-            f"the text of {_shorten_url(answer.url)} has {len(text)} characters; offset {offset} is past them",
-            reason="invalid_arguments",
-        )
-    shown = text[offset : offset + _SHOWN_CHARS_MAX]
-    left = len(text) - offset - len(shown)
-    more = f"\n… {left} more characters; go on with offset={offset + len(shown)}" if left else ""
-    return f"[{_shorten_url(answer.url)}]\n{shown}{more}"
 
 
 def _shorten_url(url: str) -> str:
@@ -285,7 +272,9 @@ def _tag(page: _Page, html: str, start: int) -> int:
     name, close = tag_name[1].lower(), html[start + 1] == "/"
     end = _after(html, ">", start)
     if name in _SKIPPED and not close:
-        return _end_of(html, name, end)
+        # The position after the closing tag of a skipped element; the end of the page where there is none.
+        closing = re.compile(rf"</{name}[^>]{{0,200}}>", re.IGNORECASE).search(html, end)
+        return len(html) if closing is None else closing.end()
     page.tag(name, html[tag_name.end() : end], close=close)
     return end
 
@@ -293,12 +282,6 @@ def _tag(page: _Page, html: str, start: int) -> int:
 def _after(html: str, mark: str, start: int) -> int:
     index = html.find(mark, start)
     return len(html) if index < 0 else index + len(mark)
-
-
-def _end_of(html: str, name: str, start: int) -> int:
-    """Return the position after the closing tag of a skipped element; the end of the page where there is none."""
-    closing = re.compile(rf"</{name}[^>]{{0,200}}>", re.IGNORECASE).search(html, start)
-    return len(html) if closing is None else closing.end()
 
 
 class _Page:
@@ -329,7 +312,12 @@ class _Page:
         if name == "br":
             self._out.append("\n")
         elif name == "a":
-            self._link(attributes, close=close)
+            if not close and len(self._links) < _LINKS_OPEN_MAX:
+                self._links.append((self._address(attributes), self._words))
+            elif close and self._links:
+                address, before = self._links.pop()
+                if address and self._words > before:
+                    self._out.append(f" ({address})")
         elif name in _HEADINGS:
             self._out.append("\n\n" if close else f"\n\n{_HEADINGS[name]} ")
         elif name == "li":
@@ -355,14 +343,6 @@ class _Page:
         except ValueError:
             return ""
         return address if address.startswith(_SHOWN_SCHEMES) else ""
-
-    def _link(self, attributes: str, *, close: bool) -> None:
-        if not close and len(self._links) < _LINKS_OPEN_MAX:
-            self._links.append((self._address(attributes), self._words))
-        elif close and self._links:
-            address, before = self._links.pop()
-            if address and self._words > before:
-                self._out.append(f" ({address})")
 
     def result(self) -> str:
         lines = [line.rstrip() for line in "".join(self._out).replace("\0", "").split("\n")]

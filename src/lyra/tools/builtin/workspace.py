@@ -188,7 +188,13 @@ class Workspace:
                 self._check_obeyed(real, path, named_in_full=named_in_full)
                 written = self._put(parent, name, data, mode)
                 if mode is None:
-                    self._take_back(parent, name, real, path, named_in_full=named_in_full)
+                    # Remove a new file again if another process has made the rest of a repository meanwhile.
+                    try:
+                        self._check_obeyed(real, path, named_in_full=named_in_full)
+                    except ToolError:
+                        with contextlib.suppress(OSError):
+                            os.unlink(name, dir_fd=parent)
+                        raise
                 return written
             except OSError as error:
                 raise _make_error(error, path) from None
@@ -211,15 +217,6 @@ class Workspace:
         another."""
         whole = os.path.normpath(self.absolute(path))
         return find_protected_part(whole, self.roots) if self.covers(whole) else None
-
-    def _take_back(self, parent: int, name: str, real: str, path: str, *, named_in_full: bool) -> None:
-        """Remove a new file again if another process has made the rest of a repository meanwhile."""
-        try:
-            self._check_obeyed(real, path, named_in_full=named_in_full)
-        except ToolError:
-            with contextlib.suppress(OSError):
-                os.unlink(name, dir_fd=parent)
-            raise
 
     def _put(self, parent: int, name: str, data: bytes, mode: int | None) -> str:
         temporary = f".lyra-{os.getpid()}-{next(_temporary)}"

@@ -124,7 +124,14 @@ def read_call(command: str) -> GitCall:
     if script.commands[0].assignments or script.commands[0].redirects or len(words) < 2:
         raise _refuse("it is one git command, without variables before it and without redirections")
     if words[0] == "gh":
-        return _read_gh(words)
+        known = _GH.get(words[1], frozenset())
+        if len(words) < 3 or words[2] not in known:
+            listed = "; ".join(f"gh {name} {'|'.join(sorted(those))}" for name, those in _GH.items())
+            raise _refuse(f"of gh it takes {listed}")
+        for word in words[3:]:
+            if word.startswith(_GH_REFUSED):
+                raise _refuse(f"gh {words[1]} with {word[:40]} is not taken: it reads a file, or needs a person")
+        return GitCall(words, f"gh {words[1]}", network=True)
     name = words[1]
     if name in _READS and reads_only(words) and "show" not in words:
         return GitCall(words, name, reads=True)
@@ -135,22 +142,12 @@ def read_call(command: str) -> GitCall:
     plain = _check_options(name, words[2:], options)
     if name == "stash" and plain and plain[0] not in _STASH:
         raise _refuse(f"git stash {plain[0][:40]} is not one of {', '.join(sorted(_STASH))}")
-    if name in _NETWORK:
-        _check_remote(plain)
+    # An address in the place of a remote is refused: its owner would be sent what the repository holds.
+    if name in _NETWORK and plain and (":" in plain[0] or "/" in plain[0] or plain[0].startswith(".")):
+        raise _refuse(f"{plain[0][:80]} is an address; name a remote of the repository, such as origin")
     if name == "branch" and not plain:
         raise _refuse("name the branch")
     return GitCall(words, name, network=name in _NETWORK)
-
-
-def _read_gh(words: tuple[str, ...]) -> GitCall:
-    known = _GH.get(words[1], frozenset())
-    if len(words) < 3 or words[2] not in known:
-        listed = "; ".join(f"gh {name} {'|'.join(sorted(those))}" for name, those in _GH.items())
-        raise _refuse(f"of gh it takes {listed}")
-    for word in words[3:]:
-        if word.startswith(_GH_REFUSED):
-            raise _refuse(f"gh {words[1]} with {word[:40]} is not taken: it reads a file, or needs a person")
-    return GitCall(words, f"gh {words[1]}", network=True)
 
 
 def _check_options(name: str, words: Sequence[str], options: frozenset[str]) -> list[str]:
@@ -188,12 +185,6 @@ def _skip_letters(name: str, word: str, options: frozenset[str]) -> int:
         if f"-{letter}" not in options:
             raise _refuse_option(name, word)
     return 0
-
-
-def _check_remote(plain: Sequence[str]) -> None:
-    """Refuse an address in the place of a remote: its owner would be sent what the repository holds."""
-    if plain and (":" in plain[0] or "/" in plain[0] or plain[0].startswith(".")):
-        raise _refuse(f"{plain[0][:80]} is an address; name a remote of the repository, such as origin")
 
 
 def _refuse_option(name: str, word: str) -> ToolError:

@@ -264,7 +264,11 @@ def _hold_settings(folders: Sequence[str]) -> Iterator[None]:
         for folder in dict.fromkeys(folders):
             for name in ("config.lock", "config.worktree.lock"):
                 path = os.path.join(folder, name)
-                _remove_left_lock(path)
+                # Remove a lock that a killed process of Lyra has left. Only the holder of the turn comes here.
+                text = _small(path)
+                if text.startswith(_LOCK_MARK.decode()):
+                    with suppress(OSError):
+                        os.unlink(path)
                 try:
                     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
                 except FileExistsError:
@@ -277,14 +281,6 @@ def _hold_settings(folders: Sequence[str]) -> Iterator[None]:
         for path in held:
             with suppress(OSError):
                 os.unlink(path)
-
-
-def _remove_left_lock(path: str) -> None:
-    """Remove a lock that a killed process of Lyra has left. Only the holder of the turn comes here."""
-    text = _small(path)
-    if text.startswith(_LOCK_MARK.decode()):
-        with suppress(OSError):
-            os.unlink(path)
 
 
 # ---------------------------------------------------------------- git head
@@ -336,13 +332,8 @@ def _head_of(root: str, entry: str) -> GitHead | None:
     is_worktree = bool(back) and os.path.dirname(git_folder) == os.path.join(common, "worktrees")
     if is_worktree and os.path.realpath(os.path.join(git_folder, back)) == entry:
         return _read(GitHead(root, git_folder, common))
-    return _read(GitHead(root, git_folder, git_folder)) if _is_submodule(root, git_folder) else None
-
-
-def _is_submodule(root: str, git_folder: str) -> bool:
-    """Return whether a folder is `.git/modules/…` of a repository that `root` lies in."""
     above, separator, _ = git_folder.partition("/.git/modules/")
-    return bool(separator) and root.startswith(f"{above}/")
+    return _read(GitHead(root, git_folder, git_folder)) if bool(separator) and root.startswith(f"{above}/") else None
 
 
 def _read(head: GitHead) -> GitHead | None:

@@ -198,7 +198,8 @@ class Rule:
                 return True
             if not self.bare and (subject.doubt is not None or (subject.kind == "path" and not subject.inside)):
                 return False
-            return subject.act != "other" or not self._by_family(subject)
+            # Whether the rule covers the tool only as a member of a family; a foreign tool of that name is no member.
+            return subject.act != "other" or subject.tool.lower() not in self._family
         if self._whole is not None:
             if (subject.tool, subject.whole) == self._whole:
                 return True
@@ -213,11 +214,6 @@ class Rule:
         if self._url is not None:
             return subject.url is not None and (self._matches_url(subject) or self._is_url(subject))
         return self._glob is not None and self._glob.matches(subject.value)
-
-    def _by_family(self, subject: Subject) -> bool:
-        """Return whether the rule covers the tool only as a member of a family; a foreign tool of that name is no
-        member."""
-        return subject.tool.lower() in self._family
 
     def _is_url(self, subject: Subject) -> bool:
         """Return whether the rule is this very URL; it may leave out the scheme. The part after `#` is not sent."""

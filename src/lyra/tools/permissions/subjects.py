@@ -101,11 +101,7 @@ class Subject(NamedTuple):
 
 
 def facts_of(tool: str) -> ToolFacts:
-    return TOOLS.get(tool.lower()) or _unknown_facts(tool)
-
-
-def _unknown_facts(tool: str) -> ToolFacts:
-    return ToolFacts(tool, "text", "", "other")
+    return TOOLS.get(tool.lower()) or ToolFacts(tool, "text", "", "other")
 
 
 def subject_of(
@@ -123,7 +119,9 @@ def subject_of(
     own: of the table's row for its name only those facts count that make a call harder to allow."""
     facts = facts_of(tool)
     if facts.act == "other" or (not known and facts.act not in _STRICT):
-        return _unknown_tool(tool, arguments, borrowed=facts.act != "other")
+        doubt = f"it is not Lyra's own {facts_of(tool).name}" if (facts.act != "other") else None
+        value, alone = _only_text(arguments), len(arguments) == 1
+        return Subject(tool, "text", "other", value, doubt=doubt, alone=alone, whole=to_canonical_json(arguments))
     if facts.kind == "none":
         return Subject(facts.name, facts.kind, facts.act)
     value = arguments.get(facts.argument)
@@ -152,14 +150,6 @@ def to_git_line(command: str) -> str:
     """Return the whole line of a call of Git, which is written with or without its first word."""
     text = command.strip()
     return text if text.startswith(("git ", "gh ")) else f"git {text}"
-
-
-def _unknown_tool(tool: str, arguments: Mapping[str, Any], *, borrowed: bool) -> Subject:
-    """Return the subject of an unknown tool. `borrowed`: it has the name of a tool of Lyra, whose patterns do not match
-    it."""
-    doubt = f"it is not Lyra's own {facts_of(tool).name}" if borrowed else None
-    value, alone = _only_text(arguments), len(arguments) == 1
-    return Subject(tool, "text", "other", value, doubt=doubt, alone=alone, whole=to_canonical_json(arguments))
 
 
 def to_canonical_json(arguments: Mapping[str, Any]) -> str | None:

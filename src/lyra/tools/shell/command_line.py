@@ -6,15 +6,18 @@ with the program's name alone and without its global options too. The arguments 
 the whole line, and only when it is one simple command with nothing in it that runs or writes something else. When the
 line could not be read for certain, `unsure` says why; then every deny applies and no such allow. A list of simple
 commands has them as its `parts`: a pipe is allowed when each of its parts is.
+
+Files that a line both writes and runs: `mkfifo p; echo 'rm x' > p & sh p`, `cp /bin/rm y; ./y x`.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from lyra.core.commands.builders import ANY_WORD
 from lyra.core.commands.option_reach import starts_programs
@@ -26,7 +29,87 @@ from lyra.tools.shell.shells import feeds
 from lyra.tools.shell.stdin_programs import runs_unnamed_input
 from lyra.tools.shell.text_glob import PATH, UNKNOWN, TextGlob, calculates, decides_what_runs, names_program
 from lyra.tools.shell.wrappers import RUNS_OTHERS, basename, find_nested, wraps
-from lyra.tools.shell.written_files import FIFOS, WrittenFile, find_written_files, may_be_same_file
+
+_OUT: Final = frozenset({">", ">>", ">|", "&>", "&>>", "<>", ">&"})
+_COPIES: Final = frozenset({"cp", "mv", "ln", "install", "link"})
+_VALUES: Final = {"curl": ("-o", "--output"), "wget": ("-O", "--output-document")}
+FIFOS: Final = frozenset({"mkfifo", "mknod"})
+
+
+class WrittenFile(NamedTuple):
+    """A file that a line writes: its text where the line shows it, the file that it is a copy of, or neither."""
+
+    name: str
+    text: str | None = None
+    copy_of: str = ""
+    is_fifo: bool = False
+
+
+def find_written_files(commands: Iterable[ShellCommand]) -> list[WrittenFile]:
+    """Return the files that the commands write."""
+    files = [file for command in commands for file in _find_written(command)]
+    fifos = {posixpath.normpath(file.name) for file in files if file.is_fifo}
+    if not fifos:
+        return files
+    filled = {posixpath.normpath(file.name) for file in files if not file.is_fifo}
+    # A fifo that another command of the line fills has that command's text; else it comes from outside the line.
+    return [
+        file._replace(is_fifo=posixpath.normpath(file.name) in fifos)
+        for file in files
+        if not file.is_fifo or posixpath.normpath(file.name) not in filled
+    ]
+
+
+def may_be_same_file(left: str, right: str) -> bool:
+    """Return whether two names may be those of one file; folders that a line goes to are not followed."""
+    if left.rpartition("/")[2] != right.rpartition("/")[2]:
+        return False
+    left, right = posixpath.normpath(left), posixpath.normpath(right)
+    return left == right or left.endswith(f"/{right}") or right.endswith(f"/{left}")
+
+
+def _find_written(command: ShellCommand) -> Iterator[WrittenFile]:
+    texts = [word.text for word in command.words]
+    name = texts[0].rpartition("/")[2] if texts else ""
+    for _, operator, target in command.redirects:
+        if operator in _OUT and not target.text.isdecimal() and target.text != "/dev/null":
+            yield WrittenFile(target.text, _find_printed(name, texts, command))
+    plain = [text for text in texts[1:] if text[:1] != "-"]
+    if name in ("tee", "sponge"):
+        known = _find_printed("cat", texts[:1], command)
+        yield from (WrittenFile(text, known) for text in plain)
+    elif name in FIFOS:
+        yield from (WrittenFile(text, is_fifo=True) for text in plain)
+    elif name in _COPIES:
+        for source in plain[:-1]:
+            yield WrittenFile(plain[-1], copy_of=source)
+            yield WrittenFile(posixpath.join(plain[-1], source.rpartition("/")[2]), copy_of=source)
+    elif name == "dd":
+        yield from (WrittenFile(text[3:]) for text in texts if text.startswith("of="))
+    for option in _VALUES.get(name, ()):
+        for index, text in enumerate(texts):
+            if text == option and index + 1 < len(texts):
+                yield WrittenFile(texts[index + 1])
+            elif text.startswith(option) and text != option:
+                yield WrittenFile(text[len(option) :].lstrip("="))
+
+
+def _find_printed(name: str, texts: list[str], command: ShellCommand) -> str | None:
+    """Return what a command prints, where its own words say that; None where they do not."""
+    if command.fed:
+        return None
+    given = [target.text for _, operator, target in command.redirects if operator == "<<<"]
+    if name == "cat" and len(texts) == 1:
+        text = "\n".join([*command.documents, *given])
+    elif name == "echo":
+        text = " ".join(text for text in texts[1:] if text not in ("-n", "-E"))
+    elif name == "printf" and len(texts) == 2:
+        text = texts[1].replace("\\n", "\n")
+    else:
+        return None
+    strange = UNKNOWN in text or (name != "cat" and ("\\" in text or "%" in text))
+    return None if strange or (name == "echo" and "-e" in texts) else text
+
 
 _NESTED_MAX: Final = 12  # wrappers within wrappers
 _QUOTED_FOLDER: Final = re.compile(r'"[^"]*"[A-Za-z0-9_./-]*')  # "$HOME/bin"/tool: the folder is not known, the name is
@@ -314,7 +397,11 @@ class _Texts:
         if (script.run_files or self.makes_fifo) and len(script.commands) > 1 and script.unsure is None:
             self._read_written_files()
         if script.input_readers and script.unsure is None:
-            self._check_shared_input()
+            opened = [command for command in self.script.commands if command.redirects and feeds(command)]
+            for command, name, words in self.script.input_readers if opened else ():
+                others = len(opened) > 1 or opened[0] is not command
+                if others and (not name or runs_unnamed_input(words, name, command)):
+                    self.script.doubt("a program in it may take its orders from a text that is not its own")
         if script.evaluates and script.quotes_code:
             script.doubt("a variable that it calculates with may hold a command")
         return inside
@@ -328,7 +415,15 @@ class _Texts:
             if script.unsure is not None:
                 break
             for word in command.assignments:
-                self._note_assignment(word)
+                name = word.raw.partition("=")[0].rstrip("+")
+                if decides_what_runs(name):
+                    self.script.doubt(f"it sets {name}, which decides what runs")
+                elif name == PATH:
+                    self.script.path_set(word.text.partition("=")[2])
+                self.script.evaluates = self.script.evaluates or calculates(name)
+                self._add(word.text)
+                if names_program(name):
+                    self._add(word.text.partition("=")[2])
             if command.words:
                 deeper = self._command(command.words, command, 0)
                 inside = inside if index else deeper
@@ -372,31 +467,12 @@ class _Texts:
             read_script(file.text, script, 2)
             self._gather(first)
 
-    def _check_shared_input(self) -> None:
-        """Doubt if one command opens a text that another command may run."""
-        opened = [command for command in self.script.commands if command.redirects and feeds(command)]
-        for command, name, words in self.script.input_readers if opened else ():
-            others = len(opened) > 1 or opened[0] is not command
-            if others and (not name or runs_unnamed_input(words, name, command)):
-                self.script.doubt("a program in it may take its orders from a text that is not its own")
-
     def _add(self, text: str) -> None:
         self.left -= len(text) + 1
         if self.left < 0:
             self.script.doubt("it runs too many commands")
         else:
             self.texts[text] = None
-
-    def _note_assignment(self, word: Word) -> None:
-        name = word.raw.partition("=")[0].rstrip("+")
-        if decides_what_runs(name):
-            self.script.doubt(f"it sets {name}, which decides what runs")
-        elif name == PATH:
-            self.script.path_set(word.text.partition("=")[2])
-        self.script.evaluates = self.script.evaluates or calculates(name)
-        self._add(word.text)
-        if names_program(name):
-            self._add(word.text.partition("=")[2])
 
     def _command(self, words: list[Word], command: ShellCommand, depth: int) -> str | None:
         program = words[0].text
@@ -409,7 +485,11 @@ class _Texts:
         if name != program:
             self._add(" ".join((name, *texts[1:])))
         if len(texts) > 2 and texts[1][:1] == "-":
-            rest = _after_options(texts, _GLOBAL_VALUES.get(name, frozenset()))
+            values = _GLOBAL_VALUES.get(name, frozenset())
+            index = 1
+            while index < len(texts) and texts[index][:1] == "-":
+                index += 2 if texts[index] in values else 1
+            rest = texts[index:]
             if rest:
                 self._add(" ".join((name, *rest)))
         known = program_name(program)
@@ -465,13 +545,6 @@ class _Texts:
 def _sets(command: ShellCommand) -> bool:
     """Return whether it gives a variable a value for the commands after it."""
     return basename(command.words[0].text) in _SETTERS if command.words else bool(command.assignments)
-
-
-def _after_options(texts: list[str], values: frozenset[str]) -> list[str]:
-    index = 1
-    while index < len(texts) and texts[index][:1] == "-":
-        index += 2 if texts[index] in values else 1
-    return texts[index:]
 
 
 # ---------------------------------------------------------------- fast path

@@ -116,14 +116,11 @@ class _ScriptReader(WordReader):
             elif self.text.startswith("&>", self.position):
                 self._simple()
             else:
-                self._operator(char)
-
-    def _operator(self, char: str) -> None:
-        self.script.compound = True
-        twice = char != ";" and self.text.startswith(char, self.position + 1)
-        if char == "|" and not twice:
-            self.script.piped = True
-        self.position += 2 if twice else 1
+                self.script.compound = True
+                twice = char != ";" and self.text.startswith(char, self.position + 1)
+                if char == "|" and not twice:
+                    self.script.piped = True
+                self.position += 2 if twice else 1
 
     def _parenthesis(self) -> None:
         self.script.compound = True

@@ -52,7 +52,12 @@ def shell_script(name: str, words: list[Word], command: ShellCommand, script: Sh
     if len(words) == 2 and words[1].text in ("--version", "--help"):
         return
     if name in OTHER_SHELLS:
-        yield from _other_shell(name, words, command, script)
+        # Yield a script in a file as a program like any other; everything else that such a shell runs is a doubt.
+        first = words[1] if len(words) > 1 else None
+        if first is None or first.text[:1] in ("-", "+") or is_input(first.text):
+            yield Nested(doubt=f"it starts {name!r}, whose language is not read")
+        else:
+            yield from script_file(first, command, script)
         return
     index, wants_script, recalls = 1, False, False
     fish = name == "fish"
@@ -88,15 +93,6 @@ def shell_script(name: str, words: list[Word], command: ShellCommand, script: Sh
         yield from script_file(words[index], command, script)
     if reads_input:
         yield from _input(command, script, named=has_own_input(command), piped=True)
-
-
-def _other_shell(name: str, words: list[Word], command: ShellCommand, script: ShellScript) -> Iterator[Nested]:
-    """Yield a script in a file as a program like any other; everything else that such a shell runs is a doubt."""
-    first = words[1] if len(words) > 1 else None
-    if first is None or first.text[:1] in ("-", "+") or is_input(first.text):
-        yield Nested(doubt=f"it starts {name!r}, whose language is not read")
-    else:
-        yield from script_file(first, command, script)
 
 
 def _is_unclear(text: str) -> bool:

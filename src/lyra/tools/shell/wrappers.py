@@ -144,9 +144,17 @@ def find_nested(
     elif name in _SPECIAL:
         yield from _SPECIAL[name](words)
     elif name in ("source", "."):
-        yield from _source(words, command, script)
+        if len(words) > 1:
+            yield Nested(words=words[1:])  # the shell searches PATH for it
+            yield from script_file(words[1], command, script)
     elif name == "alias":
-        yield from _alias(words, script)
+        # Yield the values, so that denies match them. Later commands may use the alias: `alias q='env '`, `q rm x`.
+        if len(script.commands) > 1 and any(word.text[:1] != "-" for word in words[1:]):
+            yield Nested(doubt="it gives a command another name, by which the rest of it may be read")
+        for word in words[1:]:
+            _, equals, value = word.text.partition("=")
+            if equals or UNKNOWN in word.text:
+                yield from script_in(value if equals else word.text)
     elif name in _ARITHMETIC:
         yield from _builtin(words, name, script)
     if name in PROGRAMS:
@@ -289,22 +297,6 @@ def _trap(words: list[Word]) -> Iterator[Nested]:
     plain = [word for word in words[1:] if word.text[:1] != "-"]
     if plain:
         yield from script_in(plain[0].text)
-
-
-def _source(words: list[Word], command: ShellCommand, script: ShellScript) -> Iterator[Nested]:
-    if len(words) > 1:
-        yield Nested(words=words[1:])  # the shell searches PATH for it
-        yield from script_file(words[1], command, script)
-
-
-def _alias(words: list[Word], script: ShellScript) -> Iterator[Nested]:
-    """Yield the values, so that denies match them. Later commands may use the alias: `alias q='env '`, `q rm x`."""
-    if len(script.commands) > 1 and any(word.text[:1] != "-" for word in words[1:]):
-        yield Nested(doubt="it gives a command another name, by which the rest of it may be read")
-    for word in words[1:]:
-        _, equals, value = word.text.partition("=")
-        if equals or UNKNOWN in word.text:
-            yield from script_in(value if equals else word.text)
 
 
 def _find(words: list[Word]) -> Iterator[Nested]:

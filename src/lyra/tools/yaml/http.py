@@ -106,7 +106,7 @@ class HttpKind:
     async def run(self, values: Mapping[str, Any]) -> str:
         headers, secrets = self._build_headers(values)
         bound = None if self._body is None else bind(self._body, values)
-        body = None if bound is None else _encode(bound)
+        body = None if bound is None else bound.encode() if isinstance(bound, str) else msgspec.json.encode(bound)
         if body is not None and "content-type" not in {name.lower() for name in headers}:
             plain = isinstance(self._body, Template)
             headers["content-type"] = "text/plain; charset=utf-8" if plain else "application/json"
@@ -143,10 +143,6 @@ class HttpKind:
         return headers, secrets
 
 
-def _encode(value: Any) -> bytes:
-    return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
-
-
 def _reason(status: int) -> str:
     return {401: "permission_denied", 403: "permission_denied", 404: "not_found", 408: "timeout"}.get(
         status, "io_error"
@@ -177,16 +173,13 @@ def read_http(declared: DeclaredTool) -> HttpKind | None:
     for host in url.hosts if hosts and url is not None else ():
         if not Grant(hosts).allows(Capability("net.http", host)):
             report.add((*path, "url"), f"the tool's needs do not cover net.http:{host}")
-    _check_keys(headers, select_needs(needs, "secrets.read"), path, report)
-    if len(report.mistakes) > before or url is None or method is None:
-        return None
-    return HttpKind(environment, method, url, headers, body, timeout_s, hosts)
-
-
-def _check_keys(headers: Mapping[str, Template | _Key], names: list[Capability], path: Path, report: Report) -> None:
+    names = select_needs(needs, "secrets.read")
     for header, value in headers.items() if names else ():
         if isinstance(value, _Key) and not Grant(names).allows(Capability("secrets.read", value.name)):
             report.add((*path, "headers", header), f"the tool's needs do not cover secrets.read:{value.name}")
+    if len(report.mistakes) > before or url is None or method is None:
+        return None
+    return HttpKind(environment, method, url, headers, body, timeout_s, hosts)
 
 
 def _headers(

@@ -89,19 +89,15 @@ def _check(text: str) -> None:
             place = f"{word[0]!r} at position {start} is out of place"
             raise BadPattern(f"{place}; for the character itself write \\{word[0]}")
         elif kind == "count":
-            _check_count(word)
+            count = _COUNT.fullmatch(word)
+            if count is None:
+                raise BadPattern("a count is {m}, {m,} or {m,n}; a plain brace is \\{")
+            least, most = int(count[1]), int(count[3] or count[1])
+            if not least <= most <= REPEAT_MAX:
+                raise BadPattern(f"a count is at most {REPEAT_MAX}, the smaller first")
         before = kind
     if depth > 0:
         raise BadPattern("a '(' is not closed")
-
-
-def _check_count(word: str) -> None:
-    count = _COUNT.fullmatch(word)
-    if count is None:
-        raise BadPattern("a count is {m}, {m,} or {m,n}; a plain brace is \\{")
-    least, most = int(count[1]), int(count[3] or count[1])
-    if not least <= most <= REPEAT_MAX:
-        raise BadPattern(f"a count is at most {REPEAT_MAX}, the smaller first")
 
 
 TYPES: Final = ("string", "integer", "number", "boolean", "array", "object")

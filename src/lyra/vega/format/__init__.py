@@ -1,4 +1,4 @@
 """The one layout of a Vega source: `formatter.format_source`.
 
-`expressions` and `formatter` make documents of the tree, `layout` fits them into lines.
+`formatter` makes documents of the tree, `layout` fits them into lines.
 """

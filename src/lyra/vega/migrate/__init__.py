@@ -1,5 +1,5 @@
 """Continues with a durable run after its program was changed.
 
-`changes` compares two programs, `rehearsal` replays a run with the new one without performing anything, `migration`
+`rehearsal` replays a run with the new program without performing anything, `migration` compares the two programs and
 decides whether going on is safe.
 """

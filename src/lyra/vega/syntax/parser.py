@@ -4,6 +4,8 @@ The parser is functions over one `Cursor`, which holds the tokens, the place in 
 in `expressions`, `patterns`, `statements` and, for declarations, here; each file builds on those before it. A rule that
 leads back up (a lambda holds a block) goes through the cursor's `Grammar`, which is put together here. The parser knows
 the shape of a program only; the checker knows names and types.
+
+Statements and blocks: one method each, found by the keyword that begins it.
 """
 
 from __future__ import annotations
@@ -25,9 +27,291 @@ from lyra.vega.syntax.expressions import (
     parse_type,
 )
 from lyra.vega.syntax.lexer import lex
-from lyra.vega.syntax.patterns import MATCHES
+from lyra.vega.syntax.patterns import MATCHES, parse_jump, parse_match, parse_receive, parse_simple
 from lyra.vega.syntax.source import Diagnostic, Source, source_error
-from lyra.vega.syntax.statements import STATEMENTS, parse_block, parse_statements
+
+# Behind a name these can only mean that the name was to be a keyword.
+_NO_CONTINUATION: Final = frozenset({"name", "string", "template", "int", "float", "money", "duration", "true", "null"})
+
+
+def parse_block(cursor: Cursor, what: str) -> ast.Block:
+    offset = cursor.open_brace(what)
+    cursor.depth += 1
+    if cursor.depth > VEGA_NESTING_MAX:
+        cursor.too_deep()
+    statements: list[ast.Statement] = []
+    parse_statements(cursor, statements)
+    if cursor.kinds[cursor.i] == "end":
+        cursor.fail_unclosed()
+    cursor.close_brace("after the block")
+    cursor.depth -= 1
+    return ast.Block(statements, at=offset, end=cursor.ends[cursor.i - 1])
+
+
+def parse_statements(cursor: Cursor, statements: list[ast.Statement]) -> None:
+    """All statements up to a `}` or the end; one that is wrong is left out."""
+    rules, kinds, depth, braces = cursor.grammar.statements, cursor.kinds, cursor.depth, len(cursor.braces)
+    while (kind := kinds[cursor.i]) != "}" and kind != "end":
+        if kind == ";":  # a statement that is not there
+            cursor.i += 1
+            continue
+        start = cursor.i
+        try:
+            statements.append(rules.get(kind, _parse_unkeyed)(cursor))
+        except Stop:
+            cursor.depth = depth
+            cursor.recover(start, braces)
+
+
+# ---------------------------------------------------------------- without a keyword
+
+
+def _parse_unkeyed(cursor: Cursor) -> ast.Statement:
+    i, offset = cursor.i, cursor.starts[cursor.i]
+    if cursor.kinds[i] == "name" and cursor.kinds[i + 1] in _NO_CONTINUATION:
+        if cursor.values[i] == "test" and cursor.kinds[i + 1] == "string":
+            return cursor.grammar.statements["test"](cursor)
+        if cursor.values[i] == "mock" and cursor.kinds[i + 2] == "{":
+            return _parse_mock(cursor)
+        hint = cursor.word_hint()
+        if hint is not None:
+            cursor.fail_here(f"`{cursor.values[i]}` begins no statement", hint)
+    statement = parse_simple(cursor)
+    if isinstance(statement, ast.ExpressionStatement) and isinstance(statement.value, (ast.Match, ast.Receive)):
+        cursor.take(";")
+    else:
+        cursor.semicolon("this assignment" if isinstance(statement, ast.Assign) else "this expression")
+    statement.at, statement.end = offset, cursor.ends[cursor.i - 1]
+    return statement
+
+
+def _parse_match_statement(cursor: Cursor) -> ast.Statement:
+    """As a statement it ends with its `}`, whatever follows."""
+    offset = cursor.starts[cursor.i]
+    value = parse_match(cursor) if cursor.kinds[cursor.i] == "match" else parse_receive(cursor)
+    cursor.take(";")
+    return ast.ExpressionStatement(value, at=offset, end=cursor.ends[cursor.i - 1])
+
+
+# ---------------------------------------------------------------- values and jumps
+
+
+def _parse_let(cursor: Cursor) -> ast.Statement:
+    statement = _parse_let_open(cursor)
+    cursor.semicolon("this `let`")
+    statement.end = cursor.ends[cursor.i - 1]
+    return statement
+
+
+def _parse_let_open(cursor: Cursor) -> ast.Let:
+    offset = cursor.starts[cursor.i]
+    cursor.i += 1
+    if cursor.kinds[cursor.i] in ("[", "{"):
+        cursor.fail_here("`let` declares one name", "to take a list apart: `match list { [a, b] => … }`")
+    name = cursor.name("the name of a variable")
+    kind = parse_type(cursor) if cursor.take(":") else None
+    value = parse_expression(cursor) if cursor.take("=") else None
+    return ast.Let(name, kind, value, at=offset, end=cursor.ends[cursor.i - 1])
+
+
+def _parse_jump_statement(cursor: Cursor) -> ast.Statement:
+    word = cursor.kinds[cursor.i]
+    statement = parse_jump(cursor)
+    cursor.semicolon(f"`{word}`" if word in ("break", "continue") else f"this `{word}`")
+    statement.end = cursor.ends[cursor.i - 1]
+    return statement
+
+
+# ---------------------------------------------------------------- branches and loops
+
+
+def _parse_if(cursor: Cursor) -> ast.Statement:
+    chain: list[tuple[int, ast.Expression, ast.Block]] = []
+    last: ast.Block | ast.If | None = None
+    while True:
+        offset = cursor.starts[cursor.i]
+        cursor.i += 1
+        condition = _parse_condition(cursor, "if")
+        chain.append((offset, condition, parse_block(cursor, "after the condition of `if`")))
+        if not cursor.take("else"):
+            break
+        if cursor.kinds[cursor.i] != "if":
+            last = parse_block(cursor, "after `else`")
+            break
+    end = cursor.ends[cursor.i - 1]
+    for offset, condition, then in reversed(chain):
+        last = ast.If(condition, then, last, at=offset, end=end)
+    assert isinstance(last, ast.If)
+    return last
+
+
+def _parse_condition(cursor: Cursor, word: str) -> ast.Expression:
+    if cursor.kinds[cursor.i] == "{" and not cursor.is_map():
+        cursor.fail_here(f"`{word}` has no condition")
+    condition = parse_expression(cursor)
+    if cursor.kinds[cursor.i] == "=":
+        cursor.fail_here("a condition cannot assign", "equality is `==`")
+    return condition
+
+
+def _parse_while(cursor: Cursor) -> ast.Statement:
+    offset = cursor.starts[cursor.i]
+    cursor.i += 1
+    condition = _parse_condition(cursor, "while")
+    body = parse_block(cursor, "after the condition of `while`")
+    return ast.While(condition, body, at=offset, end=cursor.ends[cursor.i - 1])
+
+
+def _parse_for(cursor: Cursor) -> ast.Statement:
+    offset = cursor.starts[cursor.i]
+    cursor.i += 1
+    i = cursor.i
+    if cursor.kinds[i] == "name" and cursor.kinds[i + 1] == "name" and cursor.values[i + 1] == "in":
+        cursor.i = i + 2
+        source = parse_expression(cursor)
+        body = parse_block(cursor, "after the head of `for`")
+        return ast.ForIn(cursor.values[i], source, body, at=offset, end=cursor.ends[cursor.i - 1])
+    if cursor.kinds[i] == "(" and (cursor.kinds[i + 1] in ("let", ";") or cursor.kinds[i + 2] in ("name", "=")):
+        return _parse_parenthesised_for(cursor, offset)
+    start: ast.Statement | None = None
+    if cursor.kinds[i] == "let":
+        start = _parse_let_open(cursor)
+    elif cursor.kinds[i] != ";":
+        start = parse_simple(cursor)
+    if cursor.is_word("in"):
+        cursor.fail_here("`for` binds one plain name", "write `for x in list {`")
+    cursor.expect(";", "after the start of `for`")
+    condition = None if cursor.kinds[cursor.i] == ";" else _parse_condition(cursor, "for")
+    cursor.expect(";", "after the condition of `for`")
+    step = None if cursor.kinds[cursor.i] == "{" else parse_simple(cursor)
+    body = parse_block(cursor, "after the head of `for`")
+    return ast.For(start, condition, step, body, at=offset, end=cursor.ends[cursor.i - 1])
+
+
+def _parse_parenthesised_for(cursor: Cursor, offset: int) -> ast.Statement:
+    hint = "write `for x in list {` or `for let i = 0; i < n; i = i + 1 {`"
+    cursor.note(cursor.starts[cursor.i], cursor.ends[cursor.i], "`for` takes no parentheses", hint)
+    while cursor.kinds[cursor.i] not in ("{", "}", "end"):
+        cursor.i += 1
+    return ast.For(
+        None, None, None, parse_block(cursor, "after the head of `for`"), at=offset, end=cursor.ends[cursor.i - 1]
+    )
+
+
+# ---------------------------------------------------------------- scopes
+
+
+def _parse_try(cursor: Cursor) -> ast.Statement:
+    offset = cursor.starts[cursor.i]
+    cursor.i += 1
+    body = parse_block(cursor, "after `try`")
+    catches: list[ast.Catch] = []
+    while cursor.kinds[cursor.i] == "catch":
+        catches.append(_parse_catch(cursor))
+    finally_body = parse_block(cursor, "after `finally`") if cursor.take("finally") else None
+    if not catches and finally_body is None:
+        cursor.note(
+            offset, offset + 3, "this `try` has neither `catch` nor `finally`", "add `catch Error(reason) { … }`"
+        )
+    return ast.Try(body, catches, finally_body, at=offset, end=cursor.ends[cursor.i - 1])
+
+
+def _parse_catch(cursor: Cursor) -> ast.Catch:
+    offset = cursor.starts[cursor.i]
+    cursor.i += 1
+    if cursor.kinds[cursor.i] in ("(", "{"):
+        cursor.fail_here("`catch` needs the name of an error", "every error: `catch Error(reason) { … }`")
+    error, binding = cursor.name("the name of an error"), ""
+    if cursor.kinds[cursor.i] == "(":
+        opened = cursor.starts[cursor.i]
+        cursor.i += 1
+        binding = cursor.name("the name for the reason")
+        cursor.close(")", opened, "after the name")
+    body = parse_block(cursor, "after `catch`")
+    return ast.Catch(error, binding, body, at=offset, end=cursor.ends[cursor.i - 1])
+
+
+def _parse_parallel(cursor: Cursor) -> ast.Statement:
+    offset = cursor.starts[cursor.i]
+    cursor.i += 1
+    return ast.Parallel(parse_block(cursor, "after `parallel`"), at=offset, end=cursor.ends[cursor.i - 1])
+
+
+def _parse_defer(cursor: Cursor) -> ast.Statement:
+    offset = cursor.starts[cursor.i]
+    cursor.i += 1
+    return ast.Defer(parse_block(cursor, "after `defer`"), at=offset, end=cursor.ends[cursor.i - 1])
+
+
+def _parse_session(cursor: Cursor) -> ast.Statement:
+    offset = cursor.starts[cursor.i]
+    cursor.i += 1
+    if not cursor.is_word("budget"):
+        cursor.fail_expected("`budget`", where="after `session`", hint="write `session budget $10.00 {`")
+    cursor.i += 1
+    budget = parse_expression(cursor)
+    body = parse_block(cursor, "after the budget")
+    return ast.Session(budget, body, at=offset, end=cursor.ends[cursor.i - 1])
+
+
+def _parse_mock(cursor: Cursor) -> ast.Statement:
+    offset = cursor.starts[cursor.i]
+    cursor.i += 1
+    agent = cursor.values[cursor.i]
+    if cursor.kinds[cursor.i] not in ("name", "string"):
+        cursor.fail_expected("the name of an agent", where="after `mock`")
+    cursor.i += 1
+    cursor.open_brace("after the agent")
+    replies: list[ast.MockReply] = []
+    while cursor.kinds[cursor.i] != "}":
+        start = cursor.starts[cursor.i]
+        if not cursor.is_word("on"):
+            cursor.fail_expected("`on`", where="in `mock`", hint='write `on "pattern" reply "text"`')
+        cursor.i += 1
+        if cursor.kinds[cursor.i] != "string":
+            cursor.fail_expected("a string", where="after `on`")
+        pattern = cursor.values[cursor.i]
+        cursor.i += 1
+        if not cursor.is_word("reply"):
+            cursor.fail_expected("`reply`", where="after the pattern")
+        cursor.i += 1
+        reply = parse_expression(cursor)
+        replies.append(ast.MockReply(pattern, reply, at=start, end=cursor.ends[cursor.i - 1]))
+        while cursor.kinds[cursor.i] in (",", ";"):
+            cursor.i += 1
+    cursor.close_brace("after the replies")
+    return ast.Mock(agent, replies, at=offset, end=cursor.ends[cursor.i - 1])
+
+
+def _fail_stray(cursor: Cursor) -> ast.Statement:
+    word = cursor.kinds[cursor.i]
+    owner = {"else": "if", "catch": "try", "finally": "try"}[word]
+    cursor.fail_here(f"this `{word}` belongs to no `{owner}`")
+
+
+# The first token of a statement → its rule; a token that is not here begins an expression or an assignment.
+STATEMENTS: Final[dict[str, Callable[[Cursor], ast.Statement]]] = {
+    "name": _parse_unkeyed,
+    "let": _parse_let,
+    "if": _parse_if,
+    "while": _parse_while,
+    "for": _parse_for,
+    "match": _parse_match_statement,
+    "receive": _parse_match_statement,
+    "break": _parse_jump_statement,
+    "continue": _parse_jump_statement,
+    "return": _parse_jump_statement,
+    "throw": _parse_jump_statement,
+    "try": _parse_try,
+    "{": lambda cursor: parse_block(cursor, ""),
+    "parallel": _parse_parallel,
+    "session": _parse_session,
+    "defer": _parse_defer,
+    "else": _fail_stray,
+    "catch": _fail_stray,
+    "finally": _fail_stray,
+}
+
 
 # ---------------- Declarations: functions, tools, agents, supervisors, constants, imports and tests
 

@@ -15,17 +15,22 @@ code that the step's rules turn it into. `KERNEL_STATUS` tells the kernel, by a 
 A path measures its own work with `ExecutionTime`, which stands still while an act is under way. The door ends acts when
 the whole execution has used its time, and logs that they failed. So a path that replays the log, and waits for nothing,
 comes to the same end as the one that waited.
+
+Transactions of nodes: the steps of a path run over one open transaction, and what is kept of them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lyra.core.naming import give_name
 from lyra.core.policies.breaker import CircuitBreaker
 from lyra.core.policies.retry import Backoff, error_class
 from lyra.core.policies.retry import Retry as KernelRetry
@@ -33,11 +38,12 @@ from lyra.core.rights.capability import Capability
 from lyra.errors import CapabilityDenied, CircuitOpen, DeadlineExceeded, EffectFailed, EffectInDoubt, LyraError
 from lyra.kernel.base.waiting import in_time
 from lyra.vesper.check.steps import parts_of
+from lyra.vesper.effects.compiled_path import drive
+from lyra.vesper.effects.database import Database, OpenTransaction
 from lyra.vesper.effects.performers import NO_DATABASE, NodeWorld, describe_missing_rights, perform
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
 from lyra.vesper.effects.request import EffectError, EffectRequest, TransactionBody, TransactionEnd, error_names
 from lyra.vesper.effects.sealing import PrivateEffects
-from lyra.vesper.effects.transactions import PathBroke, Transactions
 from lyra.vesper.ir import TRANSACTION, Constant, EffectStep, ErrorRule, NodeProgram, StepRetry, TransactionStep
 from lyra.vesper.sql.tables import query_tables
 from lyra.vesper.sql.tokens import SqlRefused
@@ -48,6 +54,83 @@ from lyra.vesper.values.plain import UnreadableInputs, is_larger, to_plain_value
 
 if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
+
+
+Check = Callable[[EffectRequest], None]  # CapabilityDenied where the node may not do what a request asks for
+
+
+@give_name("lyra:vesper.PathBroke")
+class PathBroke(Exception):
+    """A path raised in the steps of a transaction what no path may raise."""
+
+
+class Transactions:
+    """Performs the transactions of one execution."""
+
+    def __init__(self, database: Database, memory_mb: int, check: Check) -> None:
+        self._database = database
+        self._memory = memory_mb * 1024 * 1024
+        self._check = check
+        self.seal: Callable[[Any], str] = lambda record: json.dumps(to_json(record))
+        self.open: Callable[[str], Any] = lambda text: from_json(json.loads(text))
+
+    async def perform(self, key: str, body: TransactionBody) -> tuple[dict[str, Any], TransactionEnd | None]:
+        """Return the record, and the end of the steps if they were run now."""
+        last: list[tuple[dict[str, Any], TransactionEnd]] = []
+        abandoned = threading.Event()
+
+        def attempt(opened: OpenTransaction) -> str | None:
+            statements = _Statements(opened, self._check)
+            end = self._run(body, statements)
+            record = statements.log.to_record(committed=end.commits)
+            if is_larger(record, self._memory):
+                raise EffectError("resource_limit", "the answers of the transaction take more memory than the node may")
+            last[:] = [(record, end)]
+            return self.seal(record) if end.commits else None
+
+        try:
+            text = await asyncio.to_thread(self._database.transact, key, attempt, abandoned)
+        except asyncio.CancelledError:
+            abandoned.set()
+            raise
+        if last and (not text or text == self.seal(last[0][0])):
+            return last[0]
+        return self.open(text), None
+
+    def _run(self, body: TransactionBody, statements: _Statements) -> TransactionEnd:
+        try:
+            return drive(_await_body(body, statements))
+        except (RecursionError, MemoryError):
+            raise EffectError("resource_limit", "a value is nested too deeply or too large") from None
+        except Exception as error:
+            raise PathBroke(f"{type(error).__name__}: {error}") from error
+
+
+async def _await_body(body: TransactionBody, statements: _Statements) -> TransactionEnd:
+    return await body(statements)
+
+
+class _Statements:
+    """The effects that the steps of one attempt are given."""
+
+    def __init__(self, opened: OpenTransaction, check: Check) -> None:
+        self._opened = opened
+        self._check = check
+        self.log = EffectLog()
+
+    async def perform(self, request: EffectRequest) -> Any:
+        try:
+            self._check(request)
+            response = self._opened.perform(request.kind, request.payload)
+        except CapabilityDenied as error:
+            failure = EffectError("capability_denied", error.message)
+        except EffectError as error:
+            failure = error
+        else:
+            self.log.add(request, response=response)
+            return response
+        self.log.add(request, error=failure)
+        raise failure
 
 
 # A node's own state machines need no right; a node that is called needs its own.

@@ -15,7 +15,7 @@ from lyra.config import Config
 from lyra.core.rights.capability import Grant
 from lyra.core.tool import Tool, ending, rights
 from lyra.sage.project.diagnostics import after_edit as module
-from lyra.sage.project.diagnostics import language_server as server_module
+from lyra.sage.project.diagnostics import after_edit as server_module
 from lyra.sage.project.diagnostics.after_edit import EDIT_TOOLS, Diagnostics, add_diagnostics
 from lyra.sandbox import Sandbox
 from lyra.tools.builtin import Workspace, builtin_tools

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lyra.sage.project.diagnostics.language_server import MessageStream, StreamEnded
+from lyra.sage.project.diagnostics.after_edit import MessageStream, StreamEnded
 
 pytestmark = pytest.mark.anyio
 

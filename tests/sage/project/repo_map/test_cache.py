@@ -7,9 +7,9 @@ import stat
 import msgspec
 import pytest
 
-from lyra.sage.project.repo_map import ranking as module
+from lyra.sage.project.repo_map import worker as module
 from lyra.sage.project.repo_map.outline import outline_of
-from lyra.sage.project.repo_map.ranking import MEMBER_MARK, CachedOutline, OutlineCache
+from lyra.sage.project.repo_map.worker import MEMBER_MARK, CachedOutline, OutlineCache
 
 OUTLINE = CachedOutline.from_outline(1, 2, outline_of("a.py", b"class A:\n    def f(self): return thing\n"))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lyra.sage.project.repo_map.outline import outline_of
-from lyra.sage.project.repo_map.ranking import CachedOutline, rank
+from lyra.sage.project.repo_map.worker import CachedOutline, rank
 
 DAY_NS = 24 * 3600 * 10**9
 

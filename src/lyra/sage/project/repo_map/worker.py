@@ -3,24 +3,310 @@
 Parsing holds the interpreter for milliseconds a file, and the files may be hostile: here it costs the event loop
 nothing, and ends with the process. The process bounds itself: memory, and time after which no further file is read;
 what was read until then is kept, and the next map continues from there. `repo_map` starts it.
+
+Which definitions matter: those that other files mention most, and those that a question or a change is about.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import resource
 import signal
 import sys
 from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
-from typing import Any, Final
+from heapq import nlargest
+from typing import Any, Final, NamedTuple
 
+import msgspec
+
+from lyra._version import __version__
 from lyra.errors import LyraError
 from lyra.sage.project.repo_map.listing import FileListing, ListedFile, list_files
-from lyra.sage.project.repo_map.outline import FILE_BYTES_MAX, language_of, outline_of
-from lyra.sage.project.repo_map.ranking import CachedOutline, OutlineCache, is_test, rank
+from lyra.sage.project.repo_map.outline import (
+    FILE_BYTES_MAX,
+    LANGUAGES,
+    FileOutline,
+    MapSymbol,
+    is_installed,
+    language_of,
+    outline_of,
+)
 from lyra.sandbox.paths import Beneath
+
+_RECENT_NS: Final = 24 * 3600 * 10**9  # of the newest file
+_RECENT_SHARE_MAX: Final = 0.1  # of the files; after a checkout all of them are new, which says nothing
+_RECENT: Final = 3.0
+_ASKED_NAME: Final = 50.0
+_ASKED_FILE: Final = 20.0
+_ASKED_WORD: Final = 3.0
+_PRIVATE: Final = 0.2  # a name that begins with an underscore
+_MEMBER: Final = 0.3  # of a class: its name may be that of another's member
+_COMPOUND: Final = 3.0  # a name of several words can hardly mean something else
+_SHORT: Final = 0.3
+_FURTHER: Final = 0.85  # each further definition of the same file, unless the question is about it
+_UNKNOWN_MODULE: Final = 0.1  # a Python file mentions the name, but not the module
+_HOMES_MAX: Final = 6  # files that define a name; of more, none is meant in particular
+_FOLDER: Final = 0.1  # a name that a folder has, too: most mentions mean the package
+_TESTS: Final = 0.3
+_WORD: Final = re.compile(r"[A-Za-z_$][\w$]{2,}")
+_PATH: Final = re.compile(r"[\w./+-]*[\w+-]\.\w{1,8}|[\w.+-]+(?:/[\w.+-]+)+")
+_TEST_PART: Final = re.compile(r"(?:^|/)(?:tests?|spec|__tests__)/|(?:^|/)(?:test_|conftest)|[._]test\.|[._]spec\.")
+_COMPOUND_NAME: Final = re.compile(r"(?=.{7})(?:[a-z]+[A-Z]|[A-Z][a-z]+[A-Z]|[A-Za-z]+_[A-Za-z])\w*")
+_DUNDER: Final = re.compile(r"__\w+__")
+
+
+def is_test(path: str) -> bool:
+    """Return whether a file looks like a test by its name."""
+    return _TEST_PART.search(path) is not None
+
+
+class RankedFile(NamedTuple):
+    """A file, the symbols of it that were chosen, in the order of the source, and the score of the best of them."""
+
+    path: str
+    score: float
+    symbols: list[MapSymbol]
+
+
+class _Query:
+    """What a question is about: names of code, words, and files."""
+
+    def __init__(self, text: str) -> None:
+        words = set(_WORD.findall(text))
+        self.names = {word for word in words if not word.islower() or "_" in word}
+        self.words = {word.lower() for word in words if len(word) > 3}
+        self.files = {path.strip("./") for path in _PATH.findall(text)}
+        self.is_about_tests = "test" in text.lower()
+
+    def weigh_file(self, path: str) -> float:
+        if any(path == name or path.endswith(f"/{name}") or path.startswith(f"{name}/") for name in self.files):
+            return _ASKED_FILE
+        return _ASKED_WORD if self.words and not self.words.isdisjoint(re.split(r"[/._-]", path.lower())) else 1.0
+
+    def weigh_name(self, name: str) -> float:
+        if name in self.names:
+            return _ASKED_NAME
+        return _ASKED_WORD if name.lower() in self.words else 1.0
+
+
+def rank(
+    outlines: Mapping[str, CachedOutline], *, query: str = "", within: str = "", most: int = 500
+) -> list[RankedFile]:
+    """Return the best `most` symbols of the files whose path begins with `within`, by file, the best file first."""
+    asked = _Query(query)
+    rows = _score(outlines, _Counts(outlines), asked, _recent(outlines), within)
+    best = nlargest(most, rows, key=lambda row: (row[0], row[1], -row[2]))
+    chosen: dict[str, dict[int, float]] = {}
+    for score, path, index in best:
+        chosen.setdefault(path, {})[index] = score
+    return [_file(path, outlines[path].symbols, scores) for path, scores in chosen.items()]
+
+
+class _Counts:
+    """How many other files mention a name that a file defines.
+
+    A Python file that names neither the module nor its package hardly means a definition there. A name that many files
+    define, and the name of a member, is shared among them.
+    """
+
+    def __init__(self, outlines: Mapping[str, CachedOutline]) -> None:
+        homes: dict[str, list[str]] = {}
+        members: Counter[str] = Counter()
+        for path, outline in outlines.items():
+            for name in set(outline.names.split(" ")) if outline.names else ():
+                if name.startswith(MEMBER_MARK):
+                    members[name[1:]] += 1
+                else:
+                    homes.setdefault(name, []).append(path)
+        shared = {name: len(paths) for name, paths in homes.items() if len(paths) > _HOMES_MAX} | dict(members)
+        self._top = {name: paths for name, paths in homes.items() if len(paths) <= _HOMES_MAX}
+        self._of: dict[str, dict[str, float]] = {path: {} for path in outlines}
+        mentioned = self._count(outlines, shared.keys())
+        # A file that defines a name mentions it, too.
+        self._shared = {name: max(0, mentioned[name] - count) / count for name, count in shared.items()}
+
+    def _count(self, outlines: Mapping[str, CachedOutline], shared: Set[str]) -> Counter[str]:
+        modules = {path: _module(path) for path in outlines}
+        mentioned: Counter[str] = Counter()
+        names = self._top.keys()
+        for path, outline in outlines.items():
+            mentions = set(outline.mentions.split(" ")) if outline.mentions else set()
+            mentioned.update(shared & mentions)
+            for name in names & mentions:
+                homes = self._top[name]
+                for home in homes:
+                    if home != path:  # the loop runs for every mention of a repository
+                        module, package = modules[home]
+                        is_meant = not module or module in mentions or package in mentions
+                        counted = self._of[home]
+                        counted[name] = counted.get(name, 0.0) + (1.0 if is_meant else _UNKNOWN_MODULE) / len(homes)
+        return mentioned
+
+    def count(self, path: str, name: str, *, is_member: bool) -> float:
+        if is_member or name not in self._top:
+            return self._shared[name]
+        return self._of[path].get(name, 0.0)
+
+
+def _module(path: str) -> tuple[str, str]:
+    """Return the names by which other Python files know a file: of the module and of its package; none for other
+    files."""
+    if not path.endswith(".py"):
+        return "", ""
+    folder, name = os.path.split(path[:-3])
+    return name, os.path.basename(folder)
+
+
+def _recent(outlines: Mapping[str, CachedOutline]) -> frozenset[str]:
+    """Return the files that changed within a day of the newest, unless most of them did."""
+    newest = max((outline.modified_ns for outline in outlines.values()), default=0)
+    paths = [path for path, outline in outlines.items() if outline.modified_ns > newest - _RECENT_NS]
+    return frozenset(paths) if len(paths) <= max(1, _RECENT_SHARE_MAX * len(outlines)) else frozenset()
+
+
+def _score(
+    outlines: Mapping[str, CachedOutline],
+    counts: _Counts,
+    asked: _Query,
+    recent: frozenset[str],
+    within: str,
+) -> Iterator[tuple[float, str, int]]:
+    """(score, path, index of the symbol) of every definition."""
+    folders = {part for path in outlines for part in path.split("/")[:-1]}
+    shapes: dict[str, float] = {}
+    for path, outline in outlines.items():
+        if not outline.names or (within and not path.startswith(within)):
+            continue
+        factor = asked.weigh_file(path) * (_RECENT if path in recent else 1.0)
+        is_asked = factor > 1.0
+        if not asked.is_about_tests and is_test(path):
+            factor *= _TESTS
+        owner = 0.0
+        scores = []
+        for index, marked in enumerate(outline.names.split(" ")):
+            name = marked.removeprefix(MEMBER_MARK)
+            if name not in shapes:
+                shapes[name] = _shape(name, folders) * asked.weigh_name(name)
+            is_member = name != marked
+            weight = counts.count(path, name, is_member=is_member)
+            if is_member:
+                weight = min(weight, owner) * _MEMBER
+            else:
+                owner = weight
+            scores.append(((weight + 0.1 + is_asked) * factor * shapes[name], -index))
+        scores.sort(reverse=True)
+        for position, (score, index) in enumerate(scores):
+            yield score if is_asked else score * _FURTHER**position, path, -index
+
+
+def _shape(name: str, folders: Collection[str]) -> float:
+    """Return how much a mention of a name says, by its look."""
+    if name.startswith("_"):
+        return 0.0 if _DUNDER.fullmatch(name) else _PRIVATE
+    if name in folders:
+        return _FOLDER
+    if _COMPOUND_NAME.match(name) is not None:
+        return _COMPOUND
+    return _SHORT if len(name) < 5 and name.islower() else 1.0
+
+
+def _file(path: str, symbols: list[MapSymbol], scores: dict[int, float]) -> RankedFile:
+    """Return the chosen symbols of a file, a member with the class that it belongs to."""
+    wanted = set(scores)
+    for index in scores:
+        if symbols[index].depth:
+            owners = (number for number in range(index - 1, -1, -1) if symbols[number].depth == 0)
+            wanted.update(_first(owners))
+    return RankedFile(path, max(scores.values()), [symbols[index] for index in sorted(wanted)])
+
+
+def _first(numbers: Iterable[int]) -> list[int]:
+    for number in numbers:
+        return [number]
+    return []
+
+
+# ---------------------------------------------------------------- cache
+
+MEMBER_MARK: Final = "\x01"  # before the name of a member of a class
+
+_FORMAT: Final = 2
+_BYTES_MAX: Final = 512 << 20
+
+
+class CachedOutline(msgspec.Struct, array_like=True):
+    """The outline of one file; names and mentions are joined by blanks."""
+
+    modified_ns: int
+    size_bytes: int
+    names: str = ""
+    mentions: str = ""
+    encoded: bytes = b""
+
+    @classmethod
+    def from_outline(cls, modified_ns: int, size_bytes: int, outline: FileOutline) -> CachedOutline:
+        symbols = outline.symbols
+        return cls(
+            modified_ns,
+            size_bytes,
+            " ".join(f"{MEMBER_MARK}{symbol.name}" if symbol.depth else symbol.name for symbol in symbols),
+            " ".join(sorted(outline.mentions)),
+            msgspec.msgpack.encode(symbols) if symbols else b"",
+        )
+
+    @property
+    def symbols(self) -> list[MapSymbol]:
+        return msgspec.msgpack.decode(self.encoded, type=list[MapSymbol]) if self.encoded else []
+
+
+class _CacheFile(msgspec.Struct, array_like=True):
+    made_by: str
+    outlines: dict[str, CachedOutline]
+
+
+class OutlineCache:
+    """The outlines of one folder; without a path they are not kept."""
+
+    def __init__(self, path: str = "", *, parsers: bool = True) -> None:
+        self._path = path
+        self._made_by = _render_version() if parsers else f"names {_FORMAT} {__version__}"
+        self.outlines: dict[str, CachedOutline] = self._load() if path else {}
+
+    def _load(self) -> dict[str, CachedOutline]:
+        try:
+            if os.stat(self._path).st_size > _BYTES_MAX:
+                return {}
+            with open(self._path, "rb") as file:
+                kept = msgspec.msgpack.decode(file.read(), type=_CacheFile)
+        except (OSError, msgspec.MsgspecError, ValueError):
+            return {}
+        return kept.outlines if kept.made_by == self._made_by else {}
+
+    def save(self) -> None:
+        """Write the file; a map does not fail where that is not possible."""
+        if not self._path:
+            return
+        temporary = f"{self._path}.{os.getpid()}"
+        try:
+            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with open(descriptor, "wb") as file:
+                file.write(msgspec.msgpack.encode(_CacheFile(self._made_by, self.outlines)))
+            os.replace(temporary, self._path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def _render_version() -> str:
+    grammars = ",".join(name for name in LANGUAGES if is_installed(name))
+    return f"{_FORMAT} {__version__} {grammars}"
+
 
 _MEMORY_BYTES_MAX: Final = 2 << 30
 _NICE: Final = 5
