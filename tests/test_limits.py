@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.limits import LimitMissed, best_within
+
 ROOT = Path(__file__).parents[1]
 PLANTED = """
 import pytest
@@ -55,3 +59,11 @@ def test_only_a_missed_limit_is_measured_again(tmp_path: Path):
     assert [done.stdout.count(f"try {name}") for name in "abcde"] == [3, 3, 1, 1, 1], done.stdout
     failed = [line.partition("::test_")[2][:1] for line in done.stdout.splitlines() if line.startswith("FAILED")]
     assert failed == ["b", "c", "d", "e"]
+
+
+def test_measuring_ends_with_the_first_time_within_the_limit():
+    times = iter([3.0, 0.9, 0.1])
+    best_within(lambda: next(times), 1.0, tries=3)
+    assert next(times) == 0.1
+    with pytest.raises(LimitMissed, match="2 is beyond 1: seconds"):
+        best_within(iter([3.0, 2.0, 4.0]).__next__, 1.0, tries=3, told="seconds")

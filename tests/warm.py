@@ -62,8 +62,8 @@ def run(
     target: str,
     args: Sequence[str],
     *,
-    cwd: Path,
-    env: dict[str, str],
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
     given: str | None = None,
     timeout_s: float = 60,
 ) -> subprocess.CompletedProcess[str]:
@@ -80,7 +80,7 @@ def run(
             check=False,
             **stdin,
         )
-    request = {"target": target, "args": args, "cwd": str(cwd), "env": env}
+    request = _request(target, args, cwd, env)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, contextlib.ExitStack() as stack:
         stdin_fd = os.open(os.devnull, os.O_RDONLY)
         if given is not None:
@@ -167,15 +167,24 @@ def _output(given: Any, standard: int) -> tuple[Any, int]:
     return None, standard if given is None else os.dup(given.fileno())
 
 
+def _request(target: str, args: Sequence[str], cwd: Path | None, env: Mapping[str, str] | None) -> dict[str, Any]:
+    return {"target": target, "args": [*args], "cwd": str(cwd or Path.cwd()), "env": dict(env or os.environ)}
+
+
 def start(
-    target: str, args: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdout: Any = None, stderr: Any = None
+    target: str,
+    args: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdout: Any = None,
+    stderr: Any = None,
 ) -> subprocess.Popen[bytes] | Process:
     """Call `module:function`, or run a file, as a command that goes on beside the test, without standard input."""
     if os.environ.get(FRESH) == "1":
         command = [*fresh(target), *args]
         return subprocess.Popen(command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
-    request = {"target": target, "args": [*args], "cwd": str(cwd), "env": dict(env)}
-    return Process(request, stdout, stderr)
+    return Process(_request(target, args, cwd, env), stdout, stderr)
 
 
 def start_lyra(words: Sequence[str], **options: Any) -> subprocess.Popen[bytes] | Process:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from lyra.a2a import connection
 from lyra.a2a.remote_agent import RemoteOrder
 from lyra.errors import BudgetExceeded, CapabilityDenied, ConfigError, EffectFailed, OutcomeUnknown
 from lyra.models.sim import SimProvider
+from tests import warm
 from tests.a2a.support import SdkServer, asking, in_loop
 from tests.server.protocols.a2a.support import ADA, serving
 
@@ -264,12 +264,11 @@ asyncio.run(main())
 """
 
 
-def run_program(server: SdkServer, folder: Path, text: str) -> subprocess.Popen[str]:
+def run_program(server: SdkServer, folder: Path, text: str) -> Any:
     program = folder / "program.py"
     program.write_text(KILLED)
-    command = [sys.executable, str(program), server.url, server.place, str(folder / "store.db"), text]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
+    words = [server.url, server.place, str(folder / "store.db"), text]
+    return warm.start(str(program), words, stdout=subprocess.PIPE)
 
 
 def kill_when_received(server: SdkServer, folder: Path, text: str) -> None:
@@ -291,7 +290,7 @@ def test_a_killed_program_looks_the_task_up_and_does_not_send_it_again(server: S
     text = "slow 2.5"
     kill_when_received(server, tmp_path, text)
     again = run_program(server, tmp_path, text)
-    told, _ = again.communicate(timeout=60)
+    told = again.communicate()[0].decode()
     assert told.splitlines() == ["resumed", "done: slow 2.5"]
     assert server.messages.count(text) == 1
 
@@ -302,7 +301,7 @@ def test_a_message_without_an_answer_yet_is_found_by_its_context(server: SdkServ
     kill_when_received(server, tmp_path, "late first")
     (server.log.parent / "first").touch()
     again = run_program(server, tmp_path, "late first")
-    told, _ = again.communicate(timeout=60)
+    told = again.communicate()[0].decode()
     assert told.splitlines() == ["resumed", "done: late first"]
     assert server.messages.count("late first") == 1
 
@@ -312,7 +311,7 @@ def test_a_message_that_the_other_side_cannot_look_up_is_in_doubt(earlier: SdkSe
     """Version 0.3 has no list of tasks: a person is asked, and nothing is sent twice."""
     kill_when_received(earlier, tmp_path, "late second")
     again = run_program(earlier, tmp_path, "late second")
-    told, _ = again.communicate(timeout=60)
+    told = again.communicate()[0].decode()
     (earlier.log.parent / "second").touch()
     assert told.splitlines() == ["resumed", "in doubt in_doubt"]
     assert earlier.messages.count("late second") == 1

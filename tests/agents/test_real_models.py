@@ -6,8 +6,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +17,7 @@ from lyra.agents.session.replies import Reply
 from lyra.agents.session.shared import runtime_of
 from lyra.errors import BudgetExceeded, ConfigError
 from lyra.models import pricing
+from tests import warm
 from tests.agents.support import run
 from tests.real_models import PIXEL, VENDORS, Answer, Call, FakeVendor, Vendor, write_settings
 
@@ -298,10 +297,11 @@ def test_a_kill_around_an_answer_does_not_pay_it_again(
     provider.say(Answer("It is 4."))
     source = f'agent Bot {{ model "{vendor.model}" }}\nlet bot = spawn Bot;\nprint(bot <- "2 + 2?");\n'
     (tmp_path / "sum.vega").write_text(source)
+    life = tmp_path / "life.py"
+    life.write_text(LIFE)
 
     def live(killed_in: str = "") -> str:
-        words = [sys.executable, "-c", LIFE, face, killed_in, vendor.model]
-        ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        ended = warm.run(str(life), [face, killed_in, vendor.model], cwd=tmp_path)
         assert ended.returncode == (-signal.SIGKILL if killed_in else 0), ended.stderr
         return ended.stdout
 

@@ -15,7 +15,7 @@ import pytest
 from benchmarks.first_token import Used, added_delays, children, server, start, talk, usual
 
 from tests.cases import cases
-from tests.limits import within
+from tests.limits import best_within, within
 
 SLACK = float(os.environ.get("LYRA_STARTUP_SLACK", "2"))
 
@@ -33,8 +33,16 @@ def env() -> Iterator[dict[str, str]]:
         yield variables
 
 
-def best(env: dict[str, str], program: str) -> Used:
-    return min(start(env, program) for _ in range(3))
+def start_within(env: dict[str, str], program: str, cpu_ms: float) -> Used:
+    """Start a program up to three times until it takes no more CPU than that; return what it used then."""
+    used: list[Used] = []
+
+    def measure() -> float:
+        used.append(start(env, program))
+        return used[-1].cpu_ms
+
+    best_within(measure, cpu_ms, tries=3)
+    return min(used)
 
 
 @pytest.mark.timed
@@ -51,17 +59,13 @@ def test_a_running_process_adds_little_to_the_first_token(monkeypatch):
 @pytest.mark.timed
 def test_from_the_start_of_a_process_to_the_first_token(env):
     """With a budget and a tool, so with prices and schemas: at most 0.6 s of CPU and 60 MB."""
-    used = best(env, "first token")
-    within(used.cpu_ms, 600 * SLACK)
-    assert used.peak_mb < 60
+    assert start_within(env, "first token", 600 * SLACK).peak_mb < 60
 
 
 @pytest.mark.timed
 def test_importing_lyra_and_making_an_agent(env):
     """At most 150 ms of CPU and 40 MB; the clients, the prices and the configuration are not imported yet."""
-    used = best(env, "import")
-    within(used.cpu_ms, 150 * SLACK)
-    assert used.peak_mb <= 40
+    assert start_within(env, "import", 150 * SLACK).peak_mb <= 40
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"])

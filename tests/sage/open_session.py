@@ -52,12 +52,13 @@ class Project:
         model: str = "",
         options: dict[str, Any] | None = None,
         flags: tuple[str, ...] = (),
+        chosen: str = "",
         **start: Any,
     ) -> LiveSession:
         name = model or (self.script(*replies) if replies else "sim/echo")
-        chosen = HeadlessOptions(model=name, folder=str(self.folder), **(options or {}))
+        given = HeadlessOptions(model=name, folder=str(self.folder), **(options or {}))
         config = Config.load(self.folder, flags=(*self.patience, *flags))
-        return LiveSession(chosen, config, start=SessionStart(root=str(self.data), **start))
+        return LiveSession(given, config, start=SessionStart(root=str(self.data), model=chosen, **start))
 
 
 async def say(session: LiveSession, text: Any, **more: Any) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 
 import pytest
 
@@ -11,6 +12,7 @@ from lyra.sandbox import Profile
 from lyra.sandbox.protected import find
 from lyra.sandbox.protection.forbidden_names import placeholders, set_aside
 from lyra.sandbox.protection.obeyed import find_obeyed_part
+from tests.limits import within
 
 
 @pytest.fixture
@@ -370,3 +372,94 @@ def test_commands_do_not_write_what_editors_and_agents_obey(sandbox, tmp_path):
     new = ["lib/.prettierrc.js", "lib/CLAUDE.md", "lib/eslint.config.mjs", "mypy.ini"]
     assert sorted(name.rpartition(".held-")[0] for name in result.set_aside) == new  # each is renamed once
     assert (tmp_path / "pyproject.toml").read_text() == (tmp_path / "Makefile").read_text() == "fine\n"
+
+
+# ---------------------------------------------------------------- folders that are not listed again
+
+
+@pytest.fixture
+def listed(tmp_path, monkeypatch):
+    """Folders count as settled at once; gives those that were listed since it was last cleared."""
+    paths: list[str] = []
+    scan = os.scandir
+    monkeypatch.setattr("lyra.sandbox.paths._SETTLED_S", 0.0)
+    monkeypatch.setattr(os, "scandir", lambda path: (paths.append(str(path)), scan(path))[1])
+    return paths
+
+
+def settle(folder) -> None:
+    """Wait until the next change in a folder has another time."""
+    before = folder.stat().st_ctime_ns
+    while (folder / "tick").write_text("") or (folder / "tick").stat().st_ctime_ns <= before + 10_000_000:
+        (folder / "tick").unlink()
+    (folder / "tick").unlink()
+
+
+def find_settled(folder, tick):
+    """Search until every folder is known."""
+    settle(tick)
+    return find(Profile(str(folder)))
+
+
+def test_only_folders_with_news_are_listed_again(tmp_path, listed):
+    work = tmp_path / "work"
+    make(work, {f"a{number}/b/plain": "" for number in range(20)} | {"a3/.env": "KEY=1"})
+    first = find_settled(work, tmp_path)
+    listed.clear()
+    assert find(Profile(str(work))).hidden == first.hidden == ("a3/.env",)
+    assert len(listed) < 5  # of the folders that places are looked for in
+    usual = len(listed)
+    listed.clear()
+    (work / "a7/b/new").write_text("")
+    find(Profile(str(work)))
+    assert len(listed) == usual + 1
+
+
+@pytest.mark.parametrize(
+    ("script", "hidden"),
+    [
+        ("echo KEY=1 > a/b/.env", "a/b/.env"),
+        ("mv a/b/plain a/b/.env", "a/b/.env"),
+        ("mv a/b aside; mv other a/b", "a/b/.env"),
+        ("mv a/b/plain aside; mkdir a/b/plain; echo KEY=1 > a/b/plain/.env", "a/b/plain/.env"),
+        ("touch -r a/b stamp; echo KEY=1 > a/b/.env; touch -r stamp a/b", "a/b/.env"),
+    ],
+)
+def test_what_comes_to_a_known_folder_is_found(tmp_path, listed, script, hidden):
+    """Also where the command sets the folder's time back."""
+    work = tmp_path / "work"
+    make(work, {"a/b/plain": "", "other/.env": "KEY=1", "c/x": ""})
+    find_settled(work, tmp_path)
+    settle(tmp_path)
+    assert os.system(f"cd {work} && {script}") == 0
+    assert hidden in find(Profile(str(work))).hidden
+
+
+@pytest.mark.parametrize("way", ["just changed", "other file system"])
+def test_folders_whose_times_do_not_tell_are_always_listed(tmp_path, listed, monkeypatch, way):
+    if way == "just changed":
+        monkeypatch.setattr("lyra.sandbox.paths._SETTLED_S", 2.0)
+    else:
+        monkeypatch.setattr("lyra.sandbox.paths._EXACT", frozenset())
+        monkeypatch.setattr("lyra.sandbox.paths._exact_devices", {})
+    make(tmp_path, {f"a{number}/plain": "" for number in range(20)})
+    find(Profile(str(tmp_path)))
+    listed.clear()
+    find(Profile(str(tmp_path)))
+    assert len(listed) > 20
+
+
+@pytest.mark.timed
+def test_a_search_costs_less_than_a_walk(tmp_path, listed, monkeypatch):
+    """CPU of a search where nothing has changed, against that of a bare walk that only lists, in the same run."""
+    work = tmp_path / "work"
+    make(work, {f"a{number % 60}/f{number}": "" for number in range(6_000)})
+    find_settled(work, tmp_path)
+    ratios = []
+    for _ in range(9):
+        began = time.process_time()
+        assert sum(len(files) for _, _, files in os.walk(work)) == 6_000
+        walked = time.process_time() - began
+        find(Profile(str(work)))
+        ratios.append((time.process_time() - began - walked) / walked)
+    within(min(ratios), 0.6, ratios)

@@ -14,7 +14,7 @@ from lyra import Kernel
 from lyra.errors import ConfigError, Conflict, StoreError
 from lyra.store.migrations import MIGRATIONS, POSTGRES_TYPES, SIGNED_SINCE
 from lyra.store.postgres import PostgresStore
-from lyra.store.reader import SqliteReader, open_to_read
+from lyra.store.space import SqliteReader, open_to_read
 from tests.kept_stores.test_kept_stores import HERE as KEPT_STORES
 from tests.store.conftest import postgres_server, postgres_url  # noqa: F401 - fixtures
 

@@ -17,7 +17,7 @@ from lyra.errors import LyraError
 from lyra.sage.extensions.agent_files import AgentFiles
 from lyra.sage.extensions.custom_commands import CustomCommand, CustomCommands
 from lyra.sage.extensions.extension_files import ExtensionPlace
-from lyra.sage.extensions.plugins.manifest import MANIFEST, read_manifest
+from lyra.sage.extensions.plugins.plugin import MANIFEST, read_manifest
 from lyra.sage.extensions.skills.skills import Skills
 
 __all__ = ["manifest", "markdown"]

@@ -94,7 +94,7 @@ if kind in (ast.Try, ast.Session):
             "value = out.register()",
             """
 if isinstance(node, ast.Assign):
-    from lyra.vega.compiler.blocks import set_variable
+    from lyra.vega.compiler.control import set_variable
     from lyra.vega.compiler.expressions import compile_expression
     set_variable(out, variable, compile_expression(out, node.value))
     return

@@ -489,7 +489,9 @@ class _Gathering:
                 return
             self.begun[index] = True
             try:
-                self.results[index] = await _value(self._works[index])
+                work = self._works[index]
+                value = work if inspect.isawaitable(work) else work()
+                self.results[index] = await value if inspect.isawaitable(value) else value
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
@@ -508,11 +510,6 @@ class _Gathering:
         self.first_failed, self.error = index, error
         for task in self.tasks[index + 1 :]:
             task.cancel()
-
-
-async def _value(work: Work) -> Any:
-    value = work if inspect.isawaitable(work) else work()
-    return await value if inspect.isawaitable(value) else value
 
 
 def _discard(work: Any) -> None:

@@ -67,8 +67,6 @@ def object_of(reference: str) -> Any:
     return getattr(module, name)
 
 
-# ---------------------------------------------------------------- new file
-
 _USUAL: Final = ".lyra"
 
 
@@ -94,9 +92,6 @@ def dollars(text: str) -> Any:
     except ConfigError as mistake:
         hint = "write dollars, such as '$0.50' (in quotes, or the shell takes the $)"
         raise ConfigError(f"--budget: {mistake.message}", hint=hint, key="--budget") from None
-
-
-# ---------------------------------------------------------------- provider addresses
 
 
 def provider_addresses(pairs: Iterable[str]) -> dict[str, str]:

@@ -90,7 +90,6 @@ def _extend(buffer: bytearray, data: bytes, cut_to_bytes: int | None) -> None:
         raise ConfigError(f"a line on stdin is longer than {LINE_BYTES_MAX} bytes", key="stdin")
 
 
-# ---------------------------------------------------------------- stdout
 _PENDING_BYTES_MAX: Final = 1 << 20
 
 
@@ -145,9 +144,6 @@ class StdoutThread:
         self._progress.set()
 
 
-# ---------------------------------------------------------------- an editor on stdin and stdout
-
-
 def check_editor(command: str) -> None:
     """Refuse where the protocol cannot be spoken, and tell a person who started the command by hand."""
     try:
@@ -174,20 +170,14 @@ async def serve_editor(sessions: EditorSessions) -> None:
     agent = EditorAgent(sessions)
     lines = stdin_lines(sys.stdin.fileno(), cut_to_bytes=LINE_BYTES_MAX)
     try:
-        await run_agent(agent, JsonRpcLines(lines, StdoutThread(_take_stdout())), use_unstable_protocol=True)
+        # A descriptor of stdout for the protocol alone; what others write to stdout goes to stderr.
+        sys.stdout.flush()
+        descriptor = os.dup(sys.stdout.fileno())
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        await run_agent(agent, JsonRpcLines(lines, StdoutThread(descriptor)), use_unstable_protocol=True)
     finally:
         await agent.close()
 
-
-def _take_stdout() -> int:
-    """Return a descriptor of stdout for the protocol alone; what others write to stdout goes to stderr."""
-    sys.stdout.flush()
-    descriptor = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    return descriptor
-
-
-# ---------------------------------------------------------------- Ctrl-C
 
 PATIENCE_S: Final = 1.0
 
@@ -239,9 +229,6 @@ def on_stop_signal(stop: Callable[[], None]) -> None:
 
     for number in numbers:
         loop.add_signal_handler(number, stop_once)
-
-
-# ---------------------------------------------------------------- collector pause
 
 
 class CollectorPause:

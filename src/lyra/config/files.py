@@ -77,7 +77,7 @@ def parse_toml(data: bytes, shown: str) -> tuple[dict[str, Any], dict[tuple[str,
     import tomllib
     from decimal import Decimal
 
-    from lyra.core.checking.toml_positions import DEPTH_MAX, TooDeep, key_lines
+    from lyra.core.checking.document import DEPTH_MAX, TooDeep, key_lines
 
     text = _text(data, shown)
     try:
@@ -136,9 +136,6 @@ def _toml_mistake(message: str, text: str) -> tuple[str, int, int]:
         return sentence, int(match[1]), int(match[2])
     before = text.rstrip()
     return sentence, before.count("\n") + 1, len(before) - before.rfind("\n")
-
-
-# ---------------------------------------------------------------- private file
 
 
 def write_private(path: Path, data: bytes) -> None:

@@ -130,8 +130,6 @@ def _rank(key: SettingKey, value: Any) -> Any:
     return key.words.index(value) if key.words else value
 
 
-# ---------------------------------------------------------------- merge tables
-
 Entry = dict[str, Any]
 
 
@@ -204,7 +202,6 @@ class MergedTables:
     def _note(self, place: str, sentence: str) -> None:
         self.notes.append(f"{place}: {sentence}")
 
-    # ------------------------------------------------------------ providers
     def _add_providers(self, project: SettingsLayer, own: list[SettingsLayer]) -> None:
         set_by_hand = {cell for layer in own if layer.kind in ("env", "flag") for cell in layer.cells}
         asked = [cell for cell in project.cells if cell.section == "providers"]
@@ -230,7 +227,6 @@ class MergedTables:
         variables = USUAL.get(name, COMPATIBLE).url
         return base_url or next((self._env[variable] for variable in variables if self._env.get(variable)), "")
 
-    # ------------------------------------------------------------ prices
     def _add_prices(self, project: SettingsLayer) -> None:
         own = self._entries("prices")
         theirs = _group(project, "prices")
@@ -250,7 +246,6 @@ class MergedTables:
             for cell in cells:
                 self._take(cell, project)
 
-    # ------------------------------------------------------------ limits
     def _add_limits(self, project: SettingsLayer) -> None:
         own = self._entries("limits")
         for cell in (cell for cell in project.cells if cell.section == "limits"):
@@ -270,7 +265,6 @@ class MergedTables:
         except ConfigError as mistake:
             raise self._mistake("limits", name, mistake.message, mistake.hint) from None
 
-    # ------------------------------------------------------------ MCP servers
     def _add_servers(self, project: SettingsLayer) -> None:
         """Add the project's servers. A server of the user with the same name wins as a whole: fields are not merged."""
         own = self._entries("mcp.servers")
@@ -282,7 +276,6 @@ class MergedTables:
             for cell in cells:
                 self._take(cell, project)
 
-    # ------------------------------------------------------------ diagnostics
     def _add_diagnostics(self, project: SettingsLayer) -> None:
         """Add the project's programs once it is trusted; those of the user for the same pattern win as a whole."""
         own = self._entries("diagnostics")
@@ -295,7 +288,6 @@ class MergedTables:
                 for cell in cells:
                     self._take(cell, project)
 
-    # ------------------------------------------------------------ checks across cells
     def _check(self) -> None:
         for name, entry in self.prices.items():
             _fill_price(name, entry, self._place("prices", name))
@@ -321,7 +313,6 @@ class MergedTables:
         return ConfigError(message, hint=hint, place=self._place(section, name), key=f"{section}.{name}")
 
 
-# ---------------------------------------------------------------- provider settings that a project may not set
 class _Asked(NamedTuple):
     """What a project's file asks for: the value, the provider, and the address that its calls go to."""
 
@@ -366,7 +357,6 @@ _REFUSALS: Final[dict[str, Callable[[_Asked], str]]] = {
 }
 
 
-# ---------------------------------------------------------------- prices
 def _fill_price(name: str, entry: Entry, place: str | None) -> dict[str, Decimal]:
     """Return a price with every field; the default price of cached tokens is that of input."""
     for field in ("input_usd_per_mtok", "output_usd_per_mtok"):

@@ -202,7 +202,6 @@ class FolderTrust:
         self.answers.keep(folder, files)
 
 
-# ---------------------------------------------------------------- one way to learn of it
 _running: ContextVar[FolderTrust | None] = ContextVar("lyra_folder_trust", default=None)
 
 

@@ -268,9 +268,6 @@ def shape(value: Any) -> str:
     return names.get(type(value), f"a {type(value).__name__}")
 
 
-# ---------------------------------------------------------------- origin
-
-
 class SettingOrigin(NamedTuple):
     """Which source a value comes from, and where in it (None for a default)."""
 

@@ -53,7 +53,6 @@ def _around(function: Any) -> dict[str, Any]:
     return variables
 
 
-# ---------------------------------------------------------------- type parameters
 # Type parameters of the public classes, with defaults: a bare `Agent`, `Effect` or `Handle` in an annotation is one
 # of anything (`Agent[Any]`), so `mypy --strict` does not ask for the parameter.
 

@@ -91,8 +91,6 @@ class UserKernel:
         except NoSuchProcess:  # its process was cleaned up
             return ""
 
-    # ------------------------------------------------------------------ processes
-
     def spawn(self, program: Any, *args: Any, pid: str | None = None, **options: Any) -> Any:
         """`Kernel.spawn` of a process that is the user's; an existing pid gives that process, if it is."""
         self._admit("new process", {"pid": pid})
@@ -141,8 +139,6 @@ class UserKernel:
         limited: RateLimitResult = self.kernel.check_rate_limit(self.user_id, endpoint, record=record)
         return limited
 
-    # ------------------------------------------------------------------ questions
-
     create_interrupt = _as_user(WorkerApi.create_interrupt)
     get_pending_interrupt = _as_user(WorkerApi.get_pending_interrupt)
     get_interrupt = _as_user(InterruptService.get_interrupt)
@@ -155,8 +151,6 @@ class UserKernel:
             self.check(pid)
         asked: list[Interrupt] = self.kernel.interrupts.list_interrupts(pid, status=status)
         return [interrupt for interrupt in asked if self._owner_of(interrupt) == self.user_id]
-
-    # ------------------------------------------------------------------ pipelines, agents, envelopes
 
     get_next_instruction = _as_user(WorkerApi.get_next_instruction)
     report_agent_result = _as_user(WorkerApi.report_agent_result)
@@ -172,8 +166,6 @@ class UserKernel:
     update_envelope = _as_user(WorkerApi.update_envelope)
     clone_envelope = _as_user(WorkerApi.clone_envelope)
     check_bounds = _as_user(EnvelopeTable.check_bounds)
-
-    # ------------------------------------------------------------------ services
 
     async def dispatch(self, service: str, request: Any = None, **options: Any) -> ServiceResponse:
         """`Kernel.dispatch`; a pid in the request is the user's."""

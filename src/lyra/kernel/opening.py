@@ -77,8 +77,6 @@ class Opening:
         self._closing: asyncio.Future[None] | None = None
         self.ownership: Ownership | None = None  # None without a store
 
-    # ------------------------------------------------------------------ opening
-
     async def start(self, owned: Callable[[], object] | None) -> None:
         """Own the store, bring its processes back, begin to run: see `Kernel.start`."""
         core = self._core
@@ -118,8 +116,6 @@ class Opening:
         await ownership.take(owner_name(nonce, target.lease_s, self._core.generation))
         ownership.open_signed()
         return ownership
-
-    # ------------------------------------------------------------------ closing
 
     async def close(self, drain_s: float, repeatable_s: float | None, *, snapshot: bool) -> None:
         """Stop in order: see `Kernel.close`. A second caller waits for the first."""

@@ -352,7 +352,6 @@ def _restore_early(scope: JoinableBudget, parent: Process | None, state: Process
         scope.has_asked = False  # it asks again
 
 
-# ---------------------------------------------------------------- dormant
 # Processes that came back from the store and whose program this kernel does not know. They continue when it is
 # registered, unless they are held back until all programs are there. `supervision.handle` keeps guards that wait for
 # theirs.

@@ -128,7 +128,6 @@ def numbers(language: Language, lines: LineOffsets, tokens: list[Coloured]) -> l
     return packed
 
 
-# ---------------- The Language Server Protocol as pygls speaks it, with what a rude or broken client needs
 # A request that cannot be understood is answered with an error; one before `initialize` or after `shutdown` is refused
 # with its own code. Texts are kept by `texts`, so pygls keeps none.
 

@@ -44,7 +44,6 @@ class Approvals:
     def of_user(cls, env: Mapping[str, str] | None = None) -> Approvals:
         return cls(user_folder(os.environ if env is None else env))
 
-    # ------------------------------------------------------------ servers
     def consented(self, fingerprint: str) -> bool:
         return fingerprint in self._read().consents
 
@@ -59,7 +58,6 @@ class Approvals:
             kept.shown.pop(fingerprint, None)
         return had != (None, None)
 
-    # ------------------------------------------------------------ tools
     def changed(self, fingerprint: str, pins: Mapping[str, str], names: Mapping[str, str] | None = None) -> set[str]:
         """Which of these tools have changed their description, or use the name of another one (`names`: own name → name
         in Lyra). A tool that is seen for the first time is pinned.
@@ -84,7 +82,6 @@ class Approvals:
             tools = {name: tool for tool, name in (names or {}).items() if tool in pins}
             kept.shown[fingerprint] = _with_agreed(kept.shown.get(fingerprint, {}), tools)
 
-    # ------------------------------------------------------------ the file
     def _read(self) -> _ApprovalsFile:
         if self._path is None:
             return self._memory

@@ -31,7 +31,6 @@ from lyra.mcp.transports import stdio, web
 
 __all__ = ["Client", "Implementation", "Login", "TokenStore", "client_of", "elicitation", "sampling", "stdio", "web"]
 
-# ---------------------------------------------------------------- callbacks
 _TOKENS_MAX: Final = 4_096
 
 

@@ -113,7 +113,6 @@ def answer_event(data: Any, name: str = "") -> bytes:
     return (f"event: {name}\n".encode() if name else b"") + b"data: " + text + b"\n\n"
 
 
-# ---------------------------------------------------------------- OpenAI's chat completions
 _STOPS: Final[dict[str, str]] = {
     "end": "stop",
     "tool_calls": "tool_calls",
@@ -197,7 +196,6 @@ def _usage(usage: TokenUsage) -> dict[str, Any]:
     }
 
 
-# ---------------------------------------------------------------- Anthropic's messages
 _MESSAGES_STOPS: Final[dict[str, str]] = {
     "end": "end_turn",
     "tool_calls": "tool_use",
@@ -311,7 +309,6 @@ def _event(kind: str, **fields: Any) -> bytes:
     return answer_event({"type": kind, **fields}, kind)
 
 
-# ---------------------------------------------------------------- OpenAI's responses
 _INCOMPLETE: Final[dict[str, str]] = {
     "max_tokens": "max_output_tokens",
     CUT_BY_BUDGET: "max_output_tokens",

@@ -70,7 +70,6 @@ def _is_object(schema: dict[str, Any]) -> bool:
     )
 
 
-# ---------------------------------------------------------------- Anthropic's
 def describe_unsupported(schema: Any) -> Any:
     """Return a copy with the keywords that Anthropic's structured output knows, and the others in words."""
     if not isinstance(schema, dict):

@@ -183,7 +183,6 @@ def _missing(name: str, need: str, usual: Usual) -> ConfigError:
     )
 
 
-# ---------------------------------------------------------------- addresses
 def _address(name: str, url: str, port: int) -> str:
     """Return a base URL without a slash at its end; a provider with a `port` may be written as host or host:port."""
     if not url:
@@ -221,7 +220,6 @@ def _insecure(given: Mapping[str, Any]) -> bool:
     return value
 
 
-# ---------------------------------------------------------------- the rest
 def _headers(name: str, given: Any, env: Mapping[str, str]) -> dict[str, Secret]:
     if not isinstance(given, Mapping) or not all(isinstance(value, str | Secret) for value in given.values()):
         raise ConfigError("headers is a mapping of names to texts", key=f"providers.{name}.headers")

@@ -406,9 +406,6 @@ class Job:
             self._done.set_result(result)
 
 
-# ---------------------------------------------------------------- pipes
-
-
 class Pipes(Job):
     """`reader` gives what the command writes on stdout, `writer` takes what it reads on stdin."""
 

@@ -156,8 +156,6 @@ def _open_read_only(rules: Ruleset, fd: int, prefix: str, protected: ProtectedPa
         rules.allow(fd, READ)
 
 
-# ---------------------------------------------------------------- closed folders
-
 _NEW_FILES: Final = 64
 _NEW_FOLDERS: Final = 16
 _FOLDERS_MAX: Final = 200  # in more folders than this nothing new is made; each is a descriptor of the reaper

@@ -9,6 +9,9 @@ name, and the Grant is asked about that. A path that leaves the folder is `Capab
 `real_path` lets the kernel resolve a path where it can, which is faster than `os.path.realpath` and follows `..` behind
 a link to where the link leads. Nothing here knows what is protected.
 
+`recall_names` gives the names in a folder that were listed before, as long as the kernel tells by the folder's times
+that none has come or gone: a tree of 30 000 files is looked through again in a tenth of the time.
+
 The interpreter of a project's Python environment is a link to a Python that is installed elsewhere (pyenv, uv, conda),
 and `pyvenv.cfg` names its folder. A command may write both, so what they name is checked: only the program and the
 library folder of a Python installation become visible, read-only, and nothing else beside them. Where the links lead
@@ -17,6 +20,7 @@ through other links, each place on the way shows the same folder.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -24,8 +28,10 @@ import re
 import stat
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, Self
+from itertools import islice
+from typing import Any, Final, NamedTuple, Self
 
+from lyra.core.clock import SystemClock
 from lyra.errors import CapabilityDenied, ConfigError
 
 _OPENAT2: Final = 437
@@ -106,7 +112,6 @@ class Beneath:
             place=path[:200],
         )
 
-    # ------------------------------------------------------------ by openat2
     def _ask_kernel(self, path: str, flags: int, mode: int, *, links: bool) -> int:
         how = struct.pack("=QQQ", flags, mode, _BENEATH | _NO_MAGICLINKS | (0 if links else _NO_SYMLINKS))
         name = os.fsencode(path)
@@ -119,7 +124,6 @@ class Beneath:
                 raise OSError(number, os.strerror(number))
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    # ------------------------------------------------------------ by a walk
     def _walk(self, path: str, flags: int, mode: int, *, links: bool) -> int:
         for _ in range(_TRIES):
             try:
@@ -249,6 +253,93 @@ def _has_openat2() -> bool:
         if fd >= 0:
             os.close(fd)
     return _openat2_works
+
+
+# ---------------------------------------------------------------- names in folders
+
+_SETTLED_S: Final = 2.0  # a folder that was changed this shortly before may change again within one tick of its time
+_LISTED_MAX: Final = 100_000
+# A name that comes or goes changes the times of its folder there, and no program sets the time of a change (ctime).
+_EXACT: Final = frozenset(["bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"])
+
+
+class FolderEntry(NamedTuple):
+    name: str
+    path: str
+    is_folder: bool = False
+    is_link: bool = False
+
+
+class FolderNames:
+    """The names in a folder. `notes` are what callers have concluded from them, by keys of their own."""
+
+    __slots__ = ("count", "files", "folders", "links", "notes")
+
+    def __init__(self, folders: Sequence[str] = (), links: Sequence[str] = (), files: Sequence[str] = ()) -> None:
+        self.folders, self.links, self.files = folders, links, files
+        self.count = len(folders) + len(links) + len(files)
+        self.notes: dict[object, Any] = {}
+
+    def entries(self, folder: str) -> Iterator[FolderEntry]:
+        """Yield the entries of the folder, whose path is given."""
+        start = folder.rstrip("/")
+        yield from (FolderEntry(name, f"{start}/{name}", is_folder=True) for name in self.folders)
+        yield from (FolderEntry(name, f"{start}/{name}", is_link=True) for name in self.links)
+        yield from (FolderEntry(name, f"{start}/{name}") for name in self.files)
+
+
+_listed: Final[dict[str, tuple[tuple[int, ...], FolderNames]]] = {}
+_exact_devices: Final[dict[int, bool]] = {}
+
+
+def recall_names(path: str, status: os.stat_result | None = None) -> FolderNames | None:
+    """Return the names in a folder as they were listed, if none has come or gone since; `status` is that of now."""
+    known = _listed.get(path)
+    if known is None:
+        return None
+    try:
+        return known[1] if known[0] == _signature(status or os.lstat(path)) else None
+    except OSError:
+        return None
+
+
+def list_names(path: str, fd: int, *, most: int) -> FolderNames:
+    """List a folder, which is open as `fd`, and close it. Where it has more than `most` names, one more is given."""
+    try:
+        status = os.fstat(fd)
+        folders: list[str] = []
+        links: list[str] = []
+        files: list[str] = []
+        with os.scandir(fd) as opened:
+            for entry in islice(opened, most + 1):
+                is_folder = entry.is_dir(follow_symlinks=False)
+                (folders if is_folder else links if entry.is_symlink() else files).append(entry.name)
+        names = FolderNames(folders, links, files)
+        is_settled = names.count <= most and status.st_ctime_ns < (SystemClock.now() - _SETTLED_S) * 1e9
+        if is_settled and _signature(status) == _signature(os.fstat(fd)) and _has_exact_times(fd, status.st_dev):
+            if len(_listed) >= _LISTED_MAX:
+                _listed.clear()
+            _listed[path] = _signature(status), names
+    finally:
+        os.close(fd)
+    return names
+
+
+def _signature(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_ctime_ns, status.st_mtime_ns, status.st_ino, status.st_dev
+
+
+def _has_exact_times(fd: int, device: int) -> bool:
+    """Return whether a folder lies in a file system of which that is known; the kernel names it by the mount."""
+    if device not in _exact_devices:
+        _exact_devices[device] = False
+        with contextlib.suppress(OSError, StopIteration, IndexError):
+            with open(f"/proc/self/fdinfo/{fd}") as info:
+                mount = next(line.split()[1] for line in info if line.startswith("mnt_id:"))
+            with open("/proc/self/mountinfo") as mounts:
+                facts = next(line.split(" - ")[1].split() for line in mounts if line.split()[0] == mount)
+            _exact_devices[device] = facts[0] in _EXACT
+    return _exact_devices[device]
 
 
 # ---------------------------------------------------------------- real paths

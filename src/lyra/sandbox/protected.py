@@ -25,7 +25,15 @@ from typing import Final, NamedTuple
 
 from lyra.core.limits import SANDBOX_SCAN_AFTER_MAX, SANDBOX_SCAN_ENTRIES_MAX
 from lyra.core.rights.capability import Capability
-from lyra.sandbox.paths import links_on_the_way, real_path, reopen
+from lyra.sandbox.paths import (
+    FolderEntry,
+    FolderNames,
+    links_on_the_way,
+    list_names,
+    real_path,
+    recall_names,
+    reopen,
+)
 from lyra.sandbox.profile import Profile
 from lyra.sandbox.protection.forbidden_names import is_placeholder, set_aside
 from lyra.sandbox.protection.git_repositories import HEAD, PARTS, SHAPE, find_named_places, is_repository
@@ -137,18 +145,30 @@ class _Search:
     def look(self) -> None:
         """Search near folders first; a folder with very many entries is continued after all others."""
         workspace = self.profile.workspace
-        beside = self.names.beside(os.path.basename(workspace))
-        waiting = deque([("", beside, self.entries(workspace, ""), False)])
-        large: deque[tuple[str, Mapping[str, Kind], Iterator[os.DirEntry[str]], bool]] = deque()
+        start = len(workspace.rstrip("/")) + 1
+        waiting = deque([(workspace, self.names.beside(os.path.basename(workspace)), False)])
+        large: deque[tuple[str, Mapping[str, Kind], Iterator[FolderEntry], bool]] = deque()
+        entries: Iterable[FolderEntry]
         while waiting or large:
-            relative, beside, entries, is_obeyed = waiting.popleft() if waiting else large.popleft()
+            if waiting:
+                path, beside, is_obeyed = waiting.popleft()
+                names = recall_names(path) or self.list_folder(path, path[start:])
+                if names.count > _AT_ONCE:
+                    large.append((path, beside, names.entries(path), is_obeyed))
+                    continue
+                count, entries = names.count, self.choose(names, path, beside)
+            else:
+                path, beside, rest, is_obeyed = large.popleft()
+                entries = part = list(islice(rest, _AT_ONCE))
+                count = len(part)
+                if count == _AT_ONCE:
+                    large.append((path, beside, rest, is_obeyed))
+            self.left -= count
+            if self.left < 0:
+                return
+            relative = f"{path[start:]}/" if path != workspace else ""
             plain = self.names.known if self.grant is None and not beside else {}
-            count = 0
-            for entry in islice(entries, _AT_ONCE):
-                count += 1
-                self.left -= 1
-                if self.left < 0:
-                    return
+            for entry in entries:
                 name = entry.name
                 if name in _SHAPE:
                     self.git_parts.setdefault(relative, {})[name.lower()] = name
@@ -156,23 +176,20 @@ class _Search:
                 if plain.get(name, "?") is not None:  # most names are known not to be protected, and not judged again
                     kind = self.judge(entry, f"{relative}{name}", beside)
                     if kind == "hidden":
-                        if entry.is_dir(follow_symlinks=False) and self.is_obeyed(f"{relative}{name}"):
+                        if entry.is_folder and self.is_obeyed(f"{relative}{name}"):
                             self.obeyed_folders.append(entry.path)
                         continue
-                if entry.is_dir(follow_symlinks=False):
+                if entry.is_folder:
                     if self.opens(entry):
-                        inner = f"{relative}{name}"
                         obeyed = is_obeyed or (kind is not None and self.names.kind(name, beside) is not None)
-                        waiting.append((f"{inner}/", self.names.beside(name), self.entries(entry.path, inner), obeyed))
-                elif kind is None and entry.is_symlink():
+                        waiting.append((entry.path, self.names.beside(name), obeyed))
+                elif kind is None and entry.is_link:
                     if name not in NOT_SEARCHED:
                         self.plain_links.append(f"{relative}{name}")
                     if is_obeyed:
                         self.inner_link(entry.path)
-            if count == _AT_ONCE:
-                large.append((relative, beside, entries, is_obeyed))
 
-    def opens(self, entry: os.DirEntry[str]) -> bool:
+    def opens(self, entry: FolderEntry) -> bool:
         """Return whether a folder is searched."""
         if entry.name not in NOT_SEARCHED:
             return True
@@ -186,19 +203,32 @@ class _Search:
                 self.git_parts[f"{os.path.relpath(entry.path, self.profile.workspace)}/"] = there
         return False
 
-    def entries(self, path: str, relative: str) -> Iterator[os.DirEntry[str]]:
-        """Yield the entries of a folder. One that cannot be listed or entered goes to `unread`: its owner can open it
-        again, and in a folder that can be entered files are readable by name."""
+    def list_folder(self, path: str, relative: str) -> FolderNames:
+        """List a folder. One that cannot be listed or entered goes to `unread`: its owner can open it again, and in a
+        folder that can be entered files are readable by name."""
         try:
-            if not os.access(path, os.R_OK | os.X_OK, effective_ids=True) and not self.open_again(relative):
-                self.unread += [relative] if os.path.lexists(path) else []
-                return
-            with os.scandir(path) as entries:
-                yield from entries
+            if os.access(path, os.R_OK | os.X_OK, effective_ids=True) or self.open_again(relative):
+                return list_names(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), most=self.left)
+            self.unread += [relative] if os.path.lexists(path) else []
         except (FileNotFoundError, NotADirectoryError):
-            return  # gone meanwhile
+            pass  # gone meanwhile
         except OSError:
             self.unread.append(relative)
+        return FolderNames()
+
+    def choose(self, names: FolderNames, path: str, beside: Mapping[str, Kind]) -> Iterable[FolderEntry]:
+        """Return the entries that have to be looked at. Which files can be passed over, the table of names says."""
+        if self.grant is not None or beside:
+            return names.entries(path)
+        chosen: tuple[FolderEntry, ...] | None = names.notes.get(self.names)
+        if chosen is None:
+            kind = self.names.kind
+            chosen = names.notes[self.names] = tuple(
+                entry
+                for entry in names.entries(path)
+                if entry.is_folder or entry.is_link or entry.name in _SHAPE or kind(entry.name) is not None
+            )
+        return chosen
 
     def open_again(self, relative: str) -> bool:
         """Open a folder again that was open before the command; one that was closed before stays closed."""
@@ -207,13 +237,13 @@ class _Search:
         self.reopened.append(relative or ".")
         return True
 
-    def judge(self, entry: os.DirEntry[str], relative: str, beside: Mapping[str, Kind]) -> Kind | None:
+    def judge(self, entry: FolderEntry, relative: str, beside: Mapping[str, Kind]) -> Kind | None:
         kind = self.kind(entry.name, entry.path, beside)
         if kind is None:
             return None
         if entry.name == ".git":
             self.dot_git.append(entry.path)
-        if entry.is_symlink():
+        if entry.is_link:
             self.link(entry.path, relative, kind)
         else:
             (self.hidden if kind == "hidden" else self.read_only).append(relative)

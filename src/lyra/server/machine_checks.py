@@ -129,16 +129,35 @@ def _store(config: Config) -> Finding:
     if target == "memory":
         return Finding("store", "ok", "memory: nothing outlives the kernel")
     if target.startswith(("postgresql://", "postgres://")):
-        return _postgres_store(shown, target)
+        try:
+            import psycopg
+        except ImportError:
+            return Finding("store", "problem", f"{shown}: psycopg is missing", "pip install 'lyra-agents[postgres]'")
+        try:
+            address, mark, query = target.partition("?")
+            kept = [part for part in query.split("&") if not part.startswith("schema=")]
+            psycopg.connect(f"{address}{mark}{'&'.join(kept)}", connect_timeout=_CONNECT_S).close()
+        except psycopg.Error as error:
+            return Finding(
+                "store", "problem", f"{shown}: {mask_url(' '.join(str(error).split()))}", "is the server running?"
+            )
+        return Finding("store", "ok", f"{shown} answers")
     if "://" in target and not target.startswith("sqlite://"):
         return Finding("store", "problem", f"{shown}: no store speaks this", "use a file path or postgresql://host/db")
-    return _file_store(target.removeprefix("sqlite://"))
-
-
-def _file_store(path: str) -> Finding:
-    """Look, never open: opening would make a missing file."""
+    # Look, never open: opening would make a missing file.
+    path = target.removeprefix("sqlite://")
     if not os.path.lexists(path):
-        return _absent_store(path)
+        folder = os.path.dirname(os.path.abspath(path))
+        while not os.path.lexists(folder):
+            folder = os.path.dirname(folder)
+        if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
+            return Finding(
+                "store",
+                "problem",
+                f"{path} cannot be made: {folder} cannot be written",
+                "choose another kernel.store",
+            )
+        return Finding("store", "ok", f"{path}: not created yet")
     try:
         with open(path, "rb") as file:
             header = file.read(len(_SQLITE_HEADER))
@@ -149,41 +168,6 @@ def _file_store(path: str) -> Finding:
     if not os.access(path, os.W_OK) or not os.access(os.path.dirname(path) or ".", os.W_OK):
         return Finding("store", "problem", f"{path} cannot be written", "change its owner or its mode")
     return Finding("store", "ok", f"{path}; `lyra store check` reads all of it")
-
-
-def _absent_store(path: str) -> Finding:
-    folder = os.path.dirname(os.path.abspath(path))
-    while not os.path.lexists(folder):
-        folder = os.path.dirname(folder)
-    if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
-        return Finding(
-            "store",
-            "problem",
-            f"{path} cannot be made: {folder} cannot be written",
-            "choose another kernel.store",
-        )
-    return Finding("store", "ok", f"{path}: not created yet")
-
-
-def _postgres_store(shown: str, target: str) -> Finding:
-    try:
-        import psycopg
-    except ImportError:
-        return Finding("store", "problem", f"{shown}: psycopg is missing", "pip install 'lyra-agents[postgres]'")
-    try:
-        psycopg.connect(_for_driver(target), connect_timeout=_CONNECT_S).close()
-    except psycopg.Error as error:
-        return Finding(
-            "store", "problem", f"{shown}: {mask_url(' '.join(str(error).split()))}", "is the server running?"
-        )
-    return Finding("store", "ok", f"{shown} answers")
-
-
-def _for_driver(url: str) -> str:
-    """Without `schema=…`, which is for our store and which the driver would refuse."""
-    address, mark, query = url.partition("?")
-    kept = [part for part in query.split("&") if not part.startswith("schema=")]
-    return f"{address}{mark}{'&'.join(kept)}"
 
 
 def _clock() -> Finding:

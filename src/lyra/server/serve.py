@@ -58,7 +58,18 @@ class Server:
         add_key_source(self, lambda server: collect_keys(server.kernel.config))
 
     async def __aenter__(self) -> Server:
-        _require_extra(self.settings)
+        # Refuse faces whose libraries are not installed, by their names and before the store is opened.
+        settings = self.settings
+        wanted = {"gRPC": settings.grpc, "HTTP": settings.http}
+        missing = [
+            name
+            for name, address in wanted.items()
+            if address is not None and any(find_spec(module) is None for module in _MODULES[name])
+        ]
+        if missing:
+            raise ConfigError(
+                f"serving over {' and '.join(missing)} needs the server extra", hint="pip install 'lyra-agents[server]'"
+            )
         await self.kernel.start()
         try:
             await self._open()
@@ -141,17 +152,3 @@ class Server:
 
     async def __aexit__(self, *_exc: object) -> None:
         await self.stop()
-
-
-def _require_extra(settings: ServeSettings) -> None:
-    """Refuse faces whose libraries are not installed, by their names and before the store is opened."""
-    wanted = {"gRPC": settings.grpc, "HTTP": settings.http}
-    missing = [
-        name
-        for name, address in wanted.items()
-        if address is not None and any(find_spec(module) is None for module in _MODULES[name])
-    ]
-    if missing:
-        raise ConfigError(
-            f"serving over {' and '.join(missing)} needs the server extra", hint="pip install 'lyra-agents[server]'"
-        )

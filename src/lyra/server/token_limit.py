@@ -79,7 +79,6 @@ class TokenLimit:
             raise
 
 
-# ---------------------------------------------------------------- request window
 # How many requests each caller has made in the last minute; a bounded number of callers is remembered.
 
 _MINUTE_S: Final = 60.0

@@ -54,8 +54,6 @@ class SimClock:
         heapq.heappush(self._timers, timer)
         return timer
 
-    # ------------------------------------------------------------------ moving it
-
     def advance(self, seconds: float) -> None:
         """Let time pass; every timer due on the way fires at its own time.
 
@@ -77,8 +75,6 @@ class SimClock:
     def stall(self, seconds: float) -> None:
         """Let time pass without firing anything: everything is held up, as by a slow disk on the loop's thread."""
         self._elapsed += max(0.0, seconds)
-
-    # ------------------------------------------------------------------ for the loop or the test that drives it
 
     def next_due(self) -> float | None:
         """Return when the next timer fires; None when there is none."""

@@ -237,7 +237,6 @@ def _fits(candidate: Tool, rule: str | Callable[[Tool], bool]) -> bool:
     return fnmatchcase(candidate.name, rule) if isinstance(rule, str) else bool(rule(candidate))
 
 
-# ---------------------------------------------------------------- concurrency
 # Which calls may run beside each other: the concurrency of tools, kept for one group of calls.
 
 

@@ -63,7 +63,6 @@ def run_plain(program: Program, write: Callable[[str], object], args: Sequence[s
             return outcome.value
 
 
-# ---------------- `test "name" { … }` blocks as programs: what `vega test` runs
 # Each runs by itself: the top level of the file first, then the block, and `main` is not called. So no test sees what
 # another did.
 

@@ -75,8 +75,6 @@ class ReplSession:
         other._variables = list(self._variables)
         return other
 
-    # ------------------------------------------------------------ reading
-
     @staticmethod
     def is_unfinished(text: str) -> bool:
         """Return whether more lines are needed before anything can be said about it."""
@@ -105,8 +103,6 @@ class ReplSession:
         parse_and_check(text, NAME, load=self._load)
         return kind_of_variable(text, "__type")
 
-    # ------------------------------------------------------------ compiling
-
     def compile(self, text: str) -> ReplInput:
         """Make a piece ready to run; SourceError for a wrong one, which changes nothing."""
         ended = f"{text}\n;"  # on its own line: an error shows what was typed
@@ -134,8 +130,6 @@ class ReplSession:
         self._declared = {**kept, **{name: whole[node.at : node.end] for name, node in named.items()}}
         self._variables = every
         return ReplInput(entry, is_expression)
-
-    # ------------------------------------------------------------ one program that grows
 
     def _add(self, program: Program, first_line: int) -> int:
         """Add a program's functions behind those there are; gives the one that runs the new piece."""
@@ -240,7 +234,6 @@ def _assigning(text: str, statements: Iterable[ast.Statement], known: list[str])
     return text
 
 
-# ---------------- A program that is written while it runs: the main process of a REPL
 # One kernel process runs piece after piece, so that what a piece starts is there for the next one. A piece that fails
 # leaves the process as it is.
 
@@ -281,12 +274,9 @@ class Interactive(World):
             raise ProcessExit(f"the process ended: {ended.reason}")
         finally:
             over.cancel()
-            self._keep()
-
-    def _keep(self) -> None:
-        if self.main is not None:
-            self._session.values[:] = self.main.fiber.globals
-            self._mailbox = self.main.fiber.mailbox
+            if self.main is not None:
+                self._session.values[:] = self.main.fiber.globals
+                self._mailbox = self.main.fiber.mailbox
 
     def stop(self) -> None:
         if not self.has_ended:

@@ -21,12 +21,12 @@ from lyra.kernel.seams import Seams
 from lyra.models.script import Reply, ScriptedCall
 from lyra.models.sim import SimProvider
 from lyra.observe.history.calls import CallHistory
-from lyra.observe.timeline.journal import StoredRows
+from lyra.observe.timeline.state import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline
 from lyra.observe.timeline.travel import compare_runs
 from lyra.store.protocol import Store
-from lyra.store.reader import open_to_read
 from lyra.store.rows import seal, unseal
+from lyra.store.space import open_to_read
 from tests.agents.forks import programs
 from tests.agents.forks.programs import acts, book, booking, guide, opened, talk, team
 from tests.store.conftest import postgres_server, postgres_url  # noqa: F401 - fixtures

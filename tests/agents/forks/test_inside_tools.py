@@ -13,10 +13,10 @@ from lyra.agents.forks.fork import fork_run, wait_for_fork
 from lyra.errors import ConfigError
 from lyra.models.script import Reply, ScriptedCall
 from lyra.models.sim import SimProvider
-from lyra.observe.timeline.journal import StoredRows
+from lyra.observe.timeline.state import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline
 from lyra.observe.timeline.travel import compare_runs
-from lyra.store.reader import open_to_read
+from lyra.store.space import open_to_read
 from tests.agents.forks.programs import acts, mail
 
 

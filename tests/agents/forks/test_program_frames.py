@@ -14,10 +14,10 @@ from lyra import Kernel
 from lyra.agents.forks.program_frames import ProgramFrame, ProgramReplay
 from lyra.errors import ConfigError, Divergence
 from lyra.kernel.programs.context import OwnContext
-from lyra.observe.timeline.journal import StoredRows
+from lyra.observe.timeline.state import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline
 from lyra.store.protocol import Store
-from lyra.store.reader import open_to_read
+from lyra.store.space import open_to_read
 from tests.agents.forks.programs import acts, booking, clerk, guide, mail, note, publisher, reserve, talk
 
 _opened: list[Store] = []

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -26,6 +23,7 @@ from lyra.models.sim import SimProvider
 from lyra.store.memory import MemoryStore
 from lyra.testing.loop import run as run_in_virtual_time
 from lyra.vega.plan.render import plan_of_python, text_of
+from tests import warm
 from tests.agents.support import clock_here
 from verify.planted import planted
 from verify.planted.agent_early_calls import BUGS
@@ -464,10 +462,9 @@ def killed_and_continued(folder: Path, *arguments: str) -> tuple[str, list[tuple
     """What a program that was killed while its third call was under way comes to, and what its models were asked."""
     script = folder / "work.py"
     script.write_text(textwrap.dedent(KILLED))
-    command = [sys.executable, str(script), str(folder), *arguments]
-    killed = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, env=dict(os.environ))
+    killed = warm.run(str(script), [str(folder), *arguments])
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    again = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, env=dict(os.environ))
+    again = warm.run(str(script), [str(folder), *arguments])
     assert again.returncode == 0, again.stderr
     return again.stdout.strip(), [tuple(line.split()) for line in (folder / "asked").read_text().splitlines()]
 

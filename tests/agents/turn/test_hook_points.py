@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
-import sys
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +19,7 @@ from lyra.agents.session.shared import runtime_of
 from lyra.agents.turn.unfinished import UNCHECKED, find_unfinished_turn
 from lyra.errors import AgentFailed, ConfigError
 from lyra.tools.builtin import builtin_tools
+from tests import warm
 from tests.agents.support import calls, run, says
 from tests.kernel.conftest import Crash, settle
 
@@ -191,11 +190,9 @@ def test_kill_9_in_the_middle_of_a_turn(tmp_path):
     (tmp_path / "work").mkdir()
     script = tmp_path / "program.py"
     script.write_text(program)
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
 
     def start(word: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, str(script), str(tmp_path / "work"), word]
-        return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        return warm.run(str(script), [str(tmp_path / "work"), word])
 
     assert start("first").returncode == -signal.SIGKILL
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests import warm
 from tests.cli.agent_runner import DONE, call
-from tests.limits import within
+from tests.limits import best_within
 from tests.mcp.support import HERE, PYTHON, SEEN
 
 SLACK = float(os.environ.get("LYRA_STARTUP_SLACK", "2"))
@@ -379,14 +379,16 @@ def test_no_ui_is_imported(run):
 def test_the_first_token_comes_soon(run, monkeypatch):
     """From the shell to the end of a one-word answer with all tools on: 0.6 s of CPU, the best of three."""
     monkeypatch.setenv(warm.FRESH, "1")
-    best = float("inf")
-    for _ in range(3):
+
+    def measure() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert run("--model", "sim/echo", task="go").stdout == "go\n"
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert best > 0
-    within(best, 0.6 * SLACK, "seconds of CPU")
+        used_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        assert used_s > 0
+        return used_s
+
+    best_within(measure, 0.6 * SLACK, tries=3, told="seconds of CPU")
 
 
 def test_what_a_project_allows_itself_is_told_to_be_passed_over(lyra):

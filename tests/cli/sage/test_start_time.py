@@ -14,7 +14,7 @@ import pytest
 from benchmarks.first_token import children, server
 from benchmarks.sage import Arrival, to_prompt, to_request
 
-from tests.limits import within
+from tests.limits import best_within
 
 SLACK = float(os.environ.get("LYRA_STARTUP_SLACK", "2"))
 
@@ -39,12 +39,16 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 def test_from_the_start_of_a_process_to_the_request(env: dict[str, str], tmp_path: Path) -> None:
     """`sage -p`: at most 0.5 s of CPU."""
-    samples = [to_request(arrival, env, str(tmp_path)) for _ in range(3)]
-    assert min(samples) > 0
-    within(min(samples), 500 * SLACK)
+
+    def measure() -> float:
+        used_ms = to_request(arrival, env, str(tmp_path))
+        assert used_ms > 0
+        return used_ms
+
+    best_within(measure, 500 * SLACK, tries=3)
 
 
 def test_from_the_start_of_a_process_to_the_prompt(env: dict[str, str], tmp_path: Path) -> None:
     """`sage` in a terminal: at most 0.7 s of CPU."""
-    samples = [to_prompt(env, str(tmp_path)) for _ in range(4)][1:]
-    within(min(samples), 700 * SLACK)
+    to_prompt(env, str(tmp_path))
+    best_within(lambda: to_prompt(env, str(tmp_path)), 700 * SLACK, tries=3)

@@ -16,7 +16,7 @@ from tests.agents.session.test_silent_providers import SILENT
 from tests.cli.conftest import COMMAND as LYRA
 from tests.cli.test_startup import SLACK
 from tests.cli.vega_runner import COMMAND, Vega, vega
-from tests.limits import within
+from tests.limits import best_within
 from tests.models.server import Server
 
 __all__ = ["vega"]
@@ -290,14 +290,16 @@ def test_hello_starts_quickly(vega: Vega, monkeypatch: pytest.MonkeyPatch):
     """At most 0.35 s of CPU in all, from the start of an interpreter."""
     monkeypatch.setenv(warm.FRESH, "1")
     vega.write("hello.vega", 'print("hello");')
-    best = float("inf")
-    for _ in range(4):
+
+    def measure() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert vega("run", "hello.vega").stdout == "hello\n"
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert best > 0
-    within(best, 0.35 * SLACK, "seconds of CPU")
+        used_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        assert used_s > 0
+        return used_s
+
+    best_within(measure, 0.35 * SLACK, tries=4, told="seconds of CPU")
 
 
 def test_processes_run_in_as_many_threads_as_asked_for(vega: Vega):

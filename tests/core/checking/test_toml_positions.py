@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyra.core.checking.toml_positions import DEPTH_MAX, TooDeep, key_lines
+from lyra.core.checking.document import DEPTH_MAX, TooDeep, key_lines
 
 DOCUMENT = '''\
 # a comment with [brackets] and = signs

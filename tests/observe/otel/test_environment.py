@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lyra.errors import ConfigError
-from lyra.observe.otel.environment import exporter_for, is_wanted, read_content_places
+from lyra.observe.otel.requests import exporter_for, is_wanted, read_content_places
 from tests.observe.otel.collector import Collector, attributes, grpc_collector, http_collector
 
 PROGRAM = """
@@ -212,7 +212,7 @@ def test_a_provider_of_the_application_is_used():
 )
 def test_what_asks_for_an_export(env, wanted, monkeypatch):
     """An endpoint or an exporter does; a name of the service does not; disabling wins."""
-    monkeypatch.setattr("lyra.observe.otel.environment.has_own_provider", lambda: False)
+    monkeypatch.setattr("lyra.observe.otel.requests.has_own_provider", lambda: False)
     assert is_wanted(env) is wanted
 
 

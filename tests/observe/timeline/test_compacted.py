@@ -13,9 +13,9 @@ from lyra.agents.forks.fork import fork_run
 from lyra.cli.main import main as lyra
 from lyra.errors import ConfigError, NoSuchProcess
 from lyra.kernel.journal import snapshots
-from lyra.observe.timeline.journal import StoredRows
+from lyra.observe.timeline.state import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline
-from lyra.store.reader import open_to_read
+from lyra.store.space import open_to_read
 from lyra.testing.clock import SimClock
 from tests.agents.forks.programs import PROGRAMS, guide
 from tests.server.dashboard.support import logged_in, serving

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from lyra import Agent, Kernel, tool
-from lyra.cli.replay.prompt import conversation_lines
+from lyra.cli.replay.command import conversation_lines
 from lyra.core.event import Event
 from lyra.errors import ConfigError, NoSuchProcess, ToolError
 from lyra.models.sim import SimProvider
-from lyra.observe.timeline.journal import StoredRows
+from lyra.observe.timeline.state import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline
 from lyra.observe.timeline.travel import Breakpoints, Travel, compare_runs
 from lyra.server.dashboard.run_view import moment_view
 from lyra.store.protocol import Store
-from lyra.store.reader import open_to_read
+from lyra.store.space import open_to_read
 from tests.agents.forks.programs import acts, book, booking, clerk, guide, opened, talk, team
 from tests.store.conftest import postgres_server, postgres_url  # noqa: F401 - fixtures
 

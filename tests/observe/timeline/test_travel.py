@@ -11,12 +11,12 @@ import pytest
 from lyra import Agent, Kernel
 from lyra.cli.replay.command import _lines
 from lyra.models.sim import SimProvider
-from lyra.observe.timeline.journal import StoredRows
+from lyra.observe.timeline.state import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline
 from lyra.observe.timeline.travel import compare_runs
 from lyra.server.dashboard.run_view import difference_view
 from lyra.store.protocol import Store
-from lyra.store.reader import open_to_read
+from lyra.store.space import open_to_read
 
 _opened: list[Store] = []
 

@@ -36,6 +36,7 @@ SHOWN = {
     "export": ("export told.md", "wrote"),
     "permissions": ('permissions allow "Bash(ls)"', "allow Bash(ls)"),
     "undo": ("undo", "turn 1 is undone"),
+    "redo": ("redo", "as before the undo"),
     "clear": ("clear", "a new conversation begins"),
     "compact": ("compact", "nothing to compact"),
 }
@@ -75,7 +76,7 @@ async def test_what_is_offered_does_what_it_says(desk: Desk) -> None:
             done = await agent.prompt(session_id=session, prompt=text(f"/{command}"))
             assert done.stop_reason == "end_turn"
             assert expected in editor.text(), command
-        assert not (desk.work / "a.txt").exists()
+        assert (desk.work / "a.txt").exists()  # undone, and done again
         assert (desk.work / "told.md").exists()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lyra.errors import ConfigError
 from tests.sage.agent.test_questions_asked import Person, results
 from tests.sage.open_session import Project, call
 
@@ -50,6 +51,52 @@ async def test_a_commit_is_asked_about_and_an_undo_takes_it_back(repository: Pro
     assert git(repository.folder, "status", "--porcelain") == ""
     assert not (repository.folder / "b.py").exists()
     assert any(second[:10] in problem for problem in undone.problems)
+
+
+async def test_a_redo_gives_an_undone_commit_again(repository: Project) -> None:
+    """With the branch, the index and the files; twice, and from the journal of an earlier process."""
+    write = call("Write", file_path="b.py", content="y = 2\n")
+    script = [write, say("add b.py"), DONE, say("commit -m 'Add b'"), DONE]
+    folder = repository.folder
+
+    def look() -> list[str]:
+        return [git(folder, "rev-parse", "HEAD"), git(folder, "status", "--porcelain"), git(folder, "ls-files", "-s")]
+
+    async with repository.open(*script, options={"attended": True, "allow": ("Git", "Write")}) as session:
+        states = [look()]
+        for _ in range(2):
+            await Person("deny").talk(session, "go")
+            states.append(look())
+        assert states[1][0] != states[2][0]
+        for _ in range(2):
+            for state in (states[1], states[0]):
+                await session.undo()
+                assert look() == state
+            for state in (states[1], states[2]):
+                redone = await session.redo()
+                assert look() == state
+        assert any(f"main is at {states[2][0][:10]} again" in problem for problem in redone.problems)
+        with pytest.raises(ConfigError, match="there is no undo to take back"):
+            await session.redo()
+        await session.undo()
+    async with repository.open(*script, resume=session.id) as again:
+        await again.redo()
+        assert look() == states[2]
+        await again.undo()
+        await Person("deny").talk(again, "something else")
+        with pytest.raises(ConfigError, match="there is no undo to take back"):
+            await again.redo()
+
+
+async def test_a_checkpoint_has_the_branch_as_it_was(repository: Project) -> None:
+    script = [say("commit --allow-empty -m one"), DONE]
+    async with repository.open(*script, options={"attended": True, "allow": ("Git",)}) as session:
+        await session.checkpoint("clean")
+        await Person("deny").talk(session, "go")
+        await session.restore("clean")
+        assert git(repository.folder, "log", "--format=%s") == "first"
+        await session.restore("undo-1")
+        assert git(repository.folder, "log", "--format=%s") == "one\nfirst"
 
 
 async def test_an_undo_leaves_what_another_hand_has_moved(repository: Project) -> None:

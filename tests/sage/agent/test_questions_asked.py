@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
+from lyra.core.rights.capability import Capability
+from lyra.core.tool import rights
 from lyra.sage.agent.live import LiveSession
+from lyra.sage.commands.registry import run_command
+from lyra.tools.http_guard import host_and_port
 from lyra.tools.permissions import Permissions, Rule, subject_of
 from tests.cases import each
 from tests.sage.open_session import Project, call
@@ -110,6 +114,79 @@ async def test_a_pipe_is_allowed_when_each_part_is(project: Project) -> None:
     async with project.open(*script, options={"attended": True, "allow": ("Bash(touch *)",)}) as session:
         await person.talk(session, "go")
     assert person.asked == ["touch one | tee out"]
+
+
+async def test_a_list_is_allowed_when_each_command_is(project: Project) -> None:
+    """In a sandbox, by rules or because a command only reads, also after a `cd` into the workspace and with the status
+    of the last command. What changes the meaning of the next command, another folder, and after a `cd` a rule that
+    names a file are asked about."""
+    project.write("src/tool.sh", "#!/bin/sh\n").chmod(0o755)
+    project.write("tool.sh", "#!/bin/sh\n").chmod(0o755)
+    folder = project.folder
+    allowed = ["cd src && touch one", 'git --version && touch two; echo "exit: $?"', f"cd {folder} && ./tool.sh x"]
+    allowed += ["touch a || true\ntouch b | tail -1"]
+    asked = ["cd src && ./tool.sh x", "cd .. && touch x", "cd && touch x", "cd src; cd ..; touch x", "cd - && touch x"]
+    asked += ["export A=1; touch x", "alias touch=rm; touch x", "touch x > y; touch z", "touch a && rm a"]
+    asked += ["touch a & touch b"]
+    rules = ("Bash(touch *)", "Bash(./tool.sh *)", "Bash(export *)", "Bash(alias *)")
+    person = Person("deny")
+    script = [*bash(*allowed, *asked), {"text": "."}]
+    async with project.open(*script, options={"attended": True, "allow": rules, "max_turns": 60}) as session:
+        await person.talk(session, "go")
+    assert person.asked == asked
+    assert (folder / "src/one").exists()
+    assert (folder / "two").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        ("touch one 2>&1 | tail -5", "Bash(touch *)"),
+        ("cd src && touch one", "Bash(touch *)"),
+        ("ls && npm run build -- --fast; echo $?", "Bash(npm *)"),
+        ("touch one && mkdir two", None),
+        ("cd /tmp && touch one", None),
+    ],
+)
+async def test_always_may_mean_the_program_in_a_pipe_or_list(project: Project, line: str, rule: str | None) -> None:
+    """Where one rule allows all of the line; else it is the exact line alone."""
+    (project.folder / "src").mkdir()
+    async with project.open(*bash(line), {"text": "."}, options={"attended": True}) as session:
+        async for event in session.send("go"):
+            if event["type"] == "interrupt":
+                assert event["rules"][1:][-1:] == ([rule] if rule else [])
+                await session.answer(event["id"], "deny")
+
+
+async def test_a_page_is_asked_about_and_then_fetched(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person who is there decides on any host; a yes for one page opens no host to commands, and a host that rules
+    deny is not asked about. Without a person it is refused."""
+    pages: list[str] = []
+
+    async def answer(self: Any, url: str) -> str:
+        rights.get().check(Capability("net.http", host_and_port(url)))
+        pages.append(url)
+        return "The page."
+
+    monkeypatch.setattr("lyra.tools.builtin.web_fetch._Web._answer", answer)
+    fetches = [call("WebFetch", url=f"https://{host}/a") for host in ("one.example", "two.example", "evil.example")]
+    for attended in (True, False):
+        person = Person("allow")
+        options = {"attended": attended, "deny": ("WebFetch(evil.example)",)}
+        async with project.open(*fetches, *bash('echo "[$http_proxy]"'), {"text": "."}, options=options) as session:
+            lines = await person.talk(session, "go")
+        assert len(person.asked) == (3 if attended else 0)
+        assert pages == ["https://one.example/a", "https://two.example/a"]
+        assert not attended or results(lines)[-1].startswith("[]")
+
+
+async def test_a_host_is_opened_to_commands_in_the_middle_of_a_session(project: Project) -> None:
+    options = {"attended": True, "allow": ("Bash",)}
+    script = [*bash('echo "[$http_proxy]"'), {"text": "."}, *bash('echo "[$http_proxy]"'), {"text": "."}]
+    async with project.open(*script, options=options) as session:
+        assert results(await Person("deny").talk(session, "go"))[0].startswith("[]")
+        await run_command(session, "/permissions allow WebFetch(pypi.example)")
+        assert results(await Person("deny").talk(session, "go"))[0].startswith("[http://")
 
 
 async def test_the_mode_sandboxed_asks_for_everything_but_commands(project: Project) -> None:

@@ -130,6 +130,30 @@ async def test_a_session_is_switched_in_place(project: Project) -> None:
         assert len(session.messages) == 4
 
 
+async def test_a_session_that_is_switched_to_keeps_what_was_chosen_in_it(project: Project) -> None:
+    """Its model, mode, effort and folders are its own, not those of the session before it. A copy has them all, and
+    a model that this run was told to ask is asked."""
+    (folder := project.folder.parent / "beside").mkdir()
+    other = project.script({"text": "."}, {"text": "."})
+    async with project.open(model=other) as session:
+        first = session.id
+        await session.set_mode("plan")
+        await say(session, "one")
+    async with project.open() as session:
+        await say(session, "two")
+        await session.set_mode("accept-edits")
+        session.set_effort("high")
+        await session.add_folder(str(folder))
+        await session.switch(session.id, fork=True)
+        assert (session.model, session.mode, session.effort) == ("sim/echo", "accept-edits", "high")
+        await session.switch(first)
+        assert (session.model, session.mode, session.effort) == (other, "plan", "")
+        assert session.options.also == ()
+    async with project.open(chosen="sim/echo") as session:
+        await session.switch(first)
+        assert session.model == "sim/echo"
+
+
 async def test_a_fork_leaves_the_session_as_it_is(project: Project) -> None:
     async with project.open() as session:
         with pytest.raises(ConfigError, match="nothing to copy"):

@@ -15,7 +15,7 @@ from tests.sage.open_session import Project, call, say
 
 NAMES = {
     *("help", "clear", "compact", "init", "config", "checkpoint", "restore", "undo", "cost", "context", "status"),
-    "effort",
+    *("effort", "redo"),
     *("resume", "fork", "plan", "title", "model", "output", "tools", "mcp", "permissions", "memory", "tasks"),
     *("diff", "review", "doctor", "export", "exit", "commands", "expand", "rewind", "add-dir"),
 }
@@ -169,6 +169,6 @@ async def test_results_are_plain_data(project: Project) -> None:
     """Every block of every command that needs no argument can be sent as JSON."""
     async with project.open() as session:
         await say(session, "hello")
-        for name in sorted(NAMES - {"export", "clear", "undo"}):
+        for name in sorted(NAMES - {"export", "clear", "undo", "redo"}):
             result = await run(session, f"/{name}")
             assert json.loads(json.dumps(result.blocks)) == result.blocks, name

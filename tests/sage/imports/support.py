@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from lyra.sage.imports.apply import ImportedFile, ImportState, compare, undo, write
-from lyra.sage.imports.planned import LeftOut
+from lyra.sage.imports.apply import ImportedFile, ImportState, LeftOut, compare, undo, write
 from lyra.sage.imports.sources import AGENTS, plan, project_place, user_place
 
 

@@ -7,7 +7,7 @@ import sqlite3
 
 from lyra.agents.headless.setup import scope_of
 from lyra.sage.extensions.extensions import Extensions
-from lyra.sage.imports.planned import LeftOut
+from lyra.sage.imports.apply import LeftOut
 from lyra.sage.project.rules import ProjectRules
 from tests.sage.imports.support import Desk
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from lyra.sage.session.files.contents import KeptContents
 from lyra.sage.session.files.observed import ObservedFiles, ScanBounds
+from tests.limits import within
 
 _FILES = 6_000
-_RATIO_MAX = 1.75  # of a bare walk that asks for each status: some 90 ms for 30 000 files on a usual machine
+_RATIO_MAX = 1.45  # of a bare walk that asks for each status: some 90 ms for 30 000 files on a usual machine
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +63,25 @@ def test_files_that_have_not_changed_are_not_read_again(
     contents.close()
 
 
+def test_a_folder_that_comes_back_is_seen(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files have the same status as before it went; a look at one of them between changes nothing about that."""
+    monkeypatch.setattr("lyra.sage.session.files.observed._FRESH_S", 0.0)
+    monkeypatch.setattr("lyra.sandbox.paths._SETTLED_S", 0.0)
+    with closing(KeptContents(tmp_path / "kept")) as contents:
+        files = ObservedFiles([str(folder)], contents, bounds=ScanBounds(), without=())
+        for _ in range(3):
+            files.scan("user")
+        for looks_between in (False, True):
+            (folder / "part7").rename(tmp_path / "aside")
+            if looks_between:
+                assert files.look(str(folder / "part7/file7.py"), "user") != []
+            assert len(files.scan("user")) in (99, 101)
+            (tmp_path / "aside").rename(folder / "part7")
+            assert len(files.scan("user")) == 101
+            assert files.state_of(str(folder / "part7/file7.py")).kind == "file"
+            files.scan("user")
+
+
 def test_a_folder_beyond_the_bound_is_not_asked_about(folder: Path, tmp_path: Path) -> None:
     """Folders for which there is no room are left out as a whole; their files are not looked at one by one."""
     contents = KeptContents(tmp_path / "kept")
@@ -75,9 +96,11 @@ def test_a_folder_beyond_the_bound_is_not_asked_about(folder: Path, tmp_path: Pa
 def test_a_look_costs_little_more_than_a_walk(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """CPU of a look at a folder where nothing has changed, against that of a bare walk in the same run."""
     monkeypatch.setattr("lyra.sage.session.files.observed._FRESH_S", 0.0)
+    monkeypatch.setattr("lyra.sandbox.paths._SETTLED_S", 0.0)
     contents = KeptContents(tmp_path / "kept")
     files = ObservedFiles([str(folder)], contents, bounds=ScanBounds(), without=())
-    files.scan("user")
+    for _ in range(3):
+        files.scan("user")
     ratios = []
     for _ in range(9):
         began = time.process_time()
@@ -85,5 +108,5 @@ def test_a_look_costs_little_more_than_a_walk(folder: Path, tmp_path: Path, monk
         walked = time.process_time() - began
         assert files.scan("user") == []
         ratios.append((time.process_time() - began - walked) / walked)
-    assert min(ratios) <= _RATIO_MAX, ratios
+    within(min(ratios), _RATIO_MAX, ratios)
     contents.close()

@@ -14,7 +14,7 @@ import pytest
 from lyra import Agent
 from lyra.core.limits import SERVER_FEED_BYTES_MAX, SERVER_FEED_EVENTS_MAX
 from lyra.server.http.past import records
-from lyra.store.reader import open_to_read
+from lyra.store.space import open_to_read
 from tests.server.dashboard.support import Served, logged_in, served, serving, texts
 from tests.server.http.support import OPERATOR, in_loop
 

@@ -14,16 +14,21 @@ from lyra.kernel.pipelines.instruction import InstructionKind
 from lyra.kernel.services.service import ServiceStatus
 from lyra.kernel.workers.entry import ProcessState, SchedulingPriority
 from lyra.server.generated import engine_pb2 as pb
-from lyra.server.grpc import fields as enums
-from lyra.server.grpc.fields import int32, int64, json_bytes, json_value, milliseconds, text
+from lyra.server.grpc import messages as enums
 from lyra.server.grpc.guard import end_of
 from lyra.server.grpc.messages import (
     answer_fields,
     envelope_fields,
     envelope_message,
     find_changed_fields,
+    int32,
+    int64,
     interrupt_fields,
+    json_bytes,
+    json_value,
+    milliseconds,
     question_message,
+    text,
 )
 
 TABLES = [

@@ -14,7 +14,7 @@ from lyra import Agent, Kernel
 from lyra.core.address import Address
 from lyra.models.sim import SimProvider
 from lyra.server.dashboard.login import problem_page
-from lyra.server.http.connection import ConnectionLimits
+from lyra.server.http.app import ConnectionLimits
 from lyra.server.http.face import HttpFace
 from lyra.server.identity import TokenHolder, TokenTable
 from lyra.server.settings import ServeSettings

@@ -16,7 +16,7 @@ from lyra import Kernel
 from lyra.core.limits import SERVER_HEAD_BYTES_MAX
 from lyra.errors import ConfigError
 from lyra.server import app
-from lyra.server.http.connection import ConnectionLimits
+from lyra.server.http.app import ConnectionLimits
 from lyra.server.http.past.records import Records
 from lyra.server.http.routes import ENDPOINTS
 from lyra.server.identity import Caller

@@ -16,7 +16,7 @@ from lyra.kernel.journal.lease import Ownership
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.pipelines.runner import Runner
 from lyra.server.work.desk import Claim, WorkDesk, WorkQueue
-from lyra.server.work.piece import ServedName, WorkLease
+from lyra.server.work.names import ServedName, WorkLease
 from lyra.testing import run_in_virtual_time
 from tests.kernel.conftest import crash
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lyra.errors import NameTaken, Overloaded
 from lyra.server.work.desk import WorkQueue
-from lyra.server.work.piece import PieceOfWork, ServedName, WorkLease
+from lyra.server.work.names import PieceOfWork, ServedName, WorkLease
 
 WRITE = ServedName("agent", "write")
 CHECK = ServedName("agent", "check")

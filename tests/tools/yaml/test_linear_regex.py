@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lyra.core.linear_regex import BadPattern
-from lyra.tools.yaml.params import Linear
+from lyra.tools.yaml.template import Linear
 from tests.cases import cases
 from tests.limits import within
 

@@ -7,11 +7,12 @@ import os
 import subprocess
 import sys
 import time
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from tests.limits import within
+from tests.limits import best_within
 from tests.lsp.client import Client, span
 
 pytest.importorskip("pygls")
@@ -498,14 +499,16 @@ def thousand_lines() -> str:
 def test_a_thousand_lines_are_told_about_within_50_ms(editor):
     """From the change to its diagnostics; the best of many, since other work on the machine is not ours."""
     assert editor.open("large.vega", thousand_lines()) == []
-    took = []
-    for turn in range(25):
+    turns = count()
+
+    def measure() -> float:
         begun = time.perf_counter()
-        told = editor.edit("large.vega", (500, 0), (500, 0), " " if turn % 5 else "\n")
-        took.append(time.perf_counter() - begun)
+        told = editor.edit("large.vega", (500, 0), (500, 0), " " if next(turns) % 5 else "\n")
+        took_ms = (time.perf_counter() - begun) * 1000
         assert told == []
-    took.sort()
-    within(took[0] * 1000, 50 * SLACK, [round(seconds * 1000) for seconds in took])
+        return took_ms
+
+    best_within(measure, 50 * SLACK, tries=25)
 
 
 LATE = ("textDocument/codeLens", "textDocument/semanticTokens/full")
@@ -517,16 +520,18 @@ def test_colours_and_lenses_do_not_stand_before_mistakes(editor):
     name = "typing.vega"
     assert editor.open(name, thousand_lines()) == []
     params = {"textDocument": {"uri": editor.uri(name)}}
-    took = []
-    for turn in range(20):
+    turns = count()
+
+    def measure() -> float:
+        turn = next(turns)
         begun = time.perf_counter()
         editor.change(name, {"range": span((500, 0), (500, 0)), "text": " " if turn % 5 else "\n"})
         for method in LATE:
             editor.send({"id": f"{turn} {method}", "method": method, "params": params})
         assert editor.diagnostics(name) == []
-        took.append(time.perf_counter() - begun)
-    took.sort()
-    within(took[0] * 1000, 50 * SLACK, [round(seconds * 1000) for seconds in took])
+        return (time.perf_counter() - begun) * 1000
+
+    best_within(measure, 50 * SLACK, tries=20)
     assert editor.get(LATE[1], params)["data"]
     assert editor.get(LATE[0], params) == []
 

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from lyra.server.grpc import fields
+from lyra.server.grpc import messages
 from verify.fuzz import grpc_fuzz
 
 
@@ -32,7 +32,7 @@ def test_json_that_is_not_checked_is_noticed(monkeypatch):
     """Planted: bytes that are no JSON raise what the decoder raises."""
 
     def unchecked(data: bytes, field: str) -> object:
-        return fields._read(data)
+        return messages._read_field(data)
 
     monkeypatch.setattr("lyra.server.grpc.services.system.json_value", unchecked)
     failures = grpc_fuzz.run(25, 1).failures

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -28,6 +27,8 @@ from lyra.vesper.ir import ValidateStep
 from lyra.vesper.python.running import NodeRun
 from lyra.vesper.reference.run import run as reference
 from lyra.vesper.runtime.recording import trace_data
+from tests import warm
+from tests.vesper.effects import shop
 from tests.vesper.effects.shop import GRANT, NODE, make_tables, rows, runtime
 
 THREADS, STOCK = 40, 20
@@ -346,9 +347,9 @@ def test_sensitive_values_are_sealed_in_the_record(url: str, tmp_path: Path) -> 
 # ---------------------------------------------------------------- kills
 
 
-def start(folder: Path, url: str, mode: str, when: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tests.vesper.effects.shop", str(folder), url, mode, when]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+def start(folder: Path, url: str, mode: str, when: str) -> Any:
+    words = [str(folder), url, mode, when]
+    return warm.start(shop.__file__, words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 @pytest.mark.parametrize("mode", ["dual_verify"])
@@ -367,7 +368,7 @@ def test_a_killed_transaction_is_done_once_or_not_at_all(url: str, tmp_path: Pat
     first.communicate()
     assert state(url) == ((5, 0) if when == "inside" else (4, 1))
     second = start(tmp_path, url, mode, "never")
-    output, errors = second.communicate(timeout=60)
+    output, errors = second.communicate()
     assert json.loads(output or "{}") == {"status": "success", "outputs": {"left": 4}, "code": ""}, errors
     assert state(url) == (4, 1)
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from lyra.vesper import ir
-from lyra.vesper.direct import coercion, expressions, functions, numbers, steps, transforms
+from lyra.vesper.direct import coercion, expressions, functions, numbers, steps
 from lyra.vesper.direct import run as direct_program
 from lyra.vesper.direct.run import DirectProgram
 from lyra.vesper.evidence import differential
@@ -79,7 +79,7 @@ def sum_checked_at_the_end(values: Any) -> Any:
 
 
 def average_of_all(values: list[Any]) -> Any:
-    return numbers.divide(transforms.AGGREGATES["sum"](values), len(values)) if values else None
+    return numbers.divide(steps.AGGREGATES["sum"](values), len(values)) if values else None
 
 
 def negative_indexes(expression: ir.ItemOf, scope: Any) -> Any:
@@ -171,25 +171,25 @@ BUGS: dict[str, Bug] = {
         20,
     ),
     "only the last partial sum is checked": Bug(
-        replaces_entry(transforms.AGGREGATES, "sum", sum_checked_at_the_end),
+        replaces_entry(steps.AGGREGATES, "sum", sum_checked_at_the_end),
         pure(ir.Aggregate(type=INTEGER, function="sum", collection=items), NodeInput("items", Array(INTEGER))),
         80,
     ),
     "an average counts nulls": Bug(
-        replaces_entry(transforms.AGGREGATES, "avg", average_of_all),
+        replaces_entry(steps.AGGREGATES, "avg", average_of_all),
         pure(ir.Aggregate(type=ANY, function="avg", collection=items), INTEGERS),
         24,
     ),
     "the last of equal values is the least": Bug(
-        replaces_entry(transforms.AGGREGATES, "min", lambda values: numbers.least(values, operator.le)),
+        replaces_entry(steps.AGGREGATES, "min", lambda values: numbers.least(values, operator.le)),
         pure(ir.Aggregate(type=ANY, function="min", collection=items), NodeInput("items", Array(DECIMAL))),
         60,
     ),
     "1 and 1.0 are two groups": Bug(
-        replaces(transforms, "group_key", repr), pure(GROUPED, NodeInput("items", Array(DECIMAL))), 60
+        replaces(steps, "group_key", repr), pure(GROUPED, NodeInput("items", Array(DECIMAL))), 60
     ),
     "true and 1 are one group": Bug(
-        replaces(transforms, "group_key", tuple), pure(GROUPED, NodeInput("items", Array(ANY))), 40
+        replaces(steps, "group_key", tuple), pure(GROUPED, NodeInput("items", Array(ANY))), 40
     ),
     "length counts bytes": Bug(
         replaces(expressions, "length_of", lambda value: len(value.encode())),

@@ -9,7 +9,7 @@ from lyra.vesper.check import check_text, infer
 from lyra.vesper.expressions import functions
 from lyra.vesper.expressions.functions import FUNCTIONS
 from lyra.vesper.lsp import completion
-from lyra.vesper.lsp.cursor import cursor_at
+from lyra.vesper.lsp.completion import cursor_at
 from lyra.vesper.nodes.sections import NODE_KEYS
 from lyra.vesper.nodes.steps import OPERATIONS
 

@@ -7,7 +7,7 @@ import random
 from decimal import Decimal
 
 from lyra.vesper import ir
-from lyra.vesper.python.folding import KnownFacts, fold_answer, is_true
+from lyra.vesper.python.draft import KnownFacts, fold_answer, is_true
 from lyra.vesper.values.types import BOOLEAN, INTEGER
 from tests.vesper.python.programs import cmp, field, host, logic, var
 from tests.vesper.python.test_generated_files import read_source

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,14 +11,16 @@ import pytest
 
 from lyra import vesper
 from lyra.vesper.evidence.modes import ORDER
+from tests import warm
+from tests.vesper.runtime import charge_once
 from tests.vesper.runtime.payments import GRANT, NODE, PaymentServer, make_database, request, rows
 
 pytestmark = pytest.mark.slow
 
 
 def _start(folder, url, mode):
-    command = [sys.executable, "-m", "tests.vesper.runtime.charge_once", str(folder), url, "1", mode]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    words = [str(folder), url, "1", mode]
+    return warm.start(charge_once.__file__, words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def _wait_until(condition, seconds=30.0):
@@ -43,7 +44,7 @@ def test_a_killed_payment_is_charged_once(tmp_path, mode, when):
         first.kill()
         first.communicate()
         second = _start(tmp_path, server.url, mode)
-        output, errors = second.communicate(timeout=60)
+        output, errors = second.communicate()
         told = json.loads(output or "{}") or errors
         assert told["status"] == "success", told
         assert told["outputs"]["transaction_id"] == "ch_1"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 import subprocess
-import sys
 import time
 
 import pytest
 
 from lyra import vesper
+from tests import warm
+from tests.vesper.runtime import event_once
 from tests.vesper.runtime.event_once import HANDLER, PUBLISHER, runtime_in
 from tests.vesper.runtime.payments import PaymentServer, rows
 
@@ -33,8 +34,7 @@ def _make_notes(folder):
 def _killed(folder, url, how, condition):
     """Start a program that publishes an event, and kill it once the condition holds."""
     _make_notes(folder)
-    command = [sys.executable, "-m", "tests.vesper.runtime.event_once", str(folder), url, how]
-    program = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    program = warm.start(event_once.__file__, [str(folder), url, how], stderr=subprocess.DEVNULL)
     try:
         _wait_until(condition)
     finally:

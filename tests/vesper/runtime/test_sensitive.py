@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import sqlite3
 import subprocess
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -18,6 +17,8 @@ from lyra.vesper.effects.sealing import Sealer
 from lyra.vesper.evidence.modes import ORDER, prometheus
 from lyra.vesper.values.outcome import Outcome
 from lyra.vesper.values.redaction import REDACTED, Redaction
+from tests import warm
+from tests.vesper.runtime import secrets
 from tests.vesper.runtime.payments import PaymentServer
 from tests.vesper.runtime.secrets import CARD, DERIVED, NODES, PURE, runtime
 
@@ -152,8 +153,8 @@ def test_a_killed_execution_goes_on_with_the_real_value(folder, mode):
     """The journal of the killed process is sealed; the process that goes on sends the card itself."""
     server = PaymentServer(delay_s=0.5)
     try:
-        command = [sys.executable, "-m", "tests.vesper.runtime.secrets", str(folder), server.url, mode, "http"]
-        first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        words = [str(folder), server.url, mode, "http"]
+        first = warm.start(secrets.__file__, words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         end = time.monotonic() + 30
         while not server.requests:
             assert time.monotonic() < end

@@ -35,7 +35,7 @@ from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.errors import AgentFailed, EffectInDoubt, LyraError
 
 if TYPE_CHECKING:
-    from lyra.agents.acp.questions import EditorQuestions
+    from lyra.agents.acp.editor_agent import EditorQuestions
     from lyra.agents.agent import Agent
     from lyra.agents.session.agent_process import AgentProcess
     from lyra.agents.session.events import QuestionLine
@@ -195,8 +195,6 @@ class AgentEditorSession(EditorSession):
         if self._servers is not None:
             await self._servers.close(self._process.pid)
 
-    # ------------------------------------------------------------------ prompts
-
     async def run_prompt(self, prompt: EditorPrompt) -> schema.PromptResponse:
         command = _COMMANDS.get(prompt.text.strip().removeprefix("/").partition(" ")[0])
         if command is not None and prompt.text.lstrip().startswith("/"):
@@ -254,8 +252,6 @@ class AgentEditorSession(EditorSession):
             answer["approved"] = decision in ("allow", "always")
         await self._process.kernel.resolve_interrupt(interrupt_id, answer)
 
-    # ------------------------------------------------------------------ commands
-
     async def _cost(self, _words: str) -> str:
         metrics = self._process.metrics
         cost = "?" if metrics.cost_usd is None else f"${metrics.cost_usd:.4f}"
@@ -272,7 +268,6 @@ _COMMANDS: Final[dict[str, tuple[str, Callable[[AgentEditorSession, str], Awaita
 }
 
 
-# ---------------------------------------------------------------- left turn
 # LeftTurn: a turn that was under way when an earlier program ended, followed to its end for an editor.
 
 _EVENTS: Final = ("interrupt.created",)

@@ -109,11 +109,6 @@ def _check_message(message: dict[str, Any]) -> dict[str, Any]:
         return message
     if "result" not in message and "error" not in message:
         raise InvalidLine(_INVALID_REQUEST, "a message has a method, a result or an error", request_id)
-    return _check_response(message)
-
-
-def _check_response(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a response whose `error` has a form that can be read."""
     error = message.get("error")
     if error is None:
         return message

@@ -32,7 +32,6 @@ def refusal(error: LyraError, code: int = _INVALID_PARAMS) -> RequestError:
     return RequestError(code, words, {"reason": words, "code": error.code})
 
 
-# ---------------------------------------------------------------- stop reasons
 # How a turn ended, in the words of the protocol.
 
 # By the status of the result; a status that is not here is an error for the editor.
@@ -46,7 +45,6 @@ STOP_REASONS: Final[dict[str, schema.StopReason]] = {
 }
 
 
-# ---------------------------------------------------------------- prompt
 # A prompt of the editor as content for a session: text, images, and resources as text from outside.
 
 _RESOURCE_CHARS_MAX: Final = 200_000

@@ -155,7 +155,6 @@ def message_updates(messages: Iterable[Message], folder: str) -> list[Any]:
     return updates
 
 
-# ---------------------------------------------------------------- turn updates
 # TurnUpdates: the lines of a turn, told to an editor as they come: text, thoughts, tool calls, the plan.
 
 
@@ -177,19 +176,16 @@ class TurnUpdates:
             sentence = retry_sentence(line["reason"], line["wait_s"], line["attempt"], line["of"])
             await self._tell(helpers.update_agent_thought_text(f"({sentence})\n"))
         elif line["type"] == "tool_start":
-            await self._on_started(line)
+            update = render_start(line, self._folder)
+            if update.content:
+                self._diffs.add(line["id"])
+            await self._tell(update)
+            plan = plan_of(line["arguments"]) if line["name"] == "TodoWrite" else None
+            if plan is not None:
+                await self._tell(plan)
         elif line["type"] == "tool_progress":
             block = helpers.tool_content(helpers.text_block(render_text(line["text"])))
             if line["id"] not in self._diffs:
                 await self._tell(helpers.update_tool_call(line["id"], status="in_progress", content=[block]))
         elif line["type"] == "tool_end":
             await self._tell(render_end(line, keep_diff=line["id"] in self._diffs))
-
-    async def _on_started(self, line: ToolStartLine) -> None:
-        update = render_start(line, self._folder)
-        if update.content:
-            self._diffs.add(line["id"])
-        await self._tell(update)
-        plan = plan_of(line["arguments"]) if line["name"] == "TodoWrite" else None
-        if plan is not None:
-            await self._tell(plan)

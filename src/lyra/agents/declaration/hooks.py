@@ -51,7 +51,6 @@ class AgentHooks(Protocol):
         ...
 
 
-# ---------------------------------------------------------------- context policy
 # ContextPolicy: how much of a conversation an agent sends to its model.
 
 KINDS: Final[dict[str, str]] = {

@@ -110,9 +110,6 @@ def _require(fits: bool, timeline: RunTimeline, step: RunStep, what: str, kinds:
     raise ConfigError(f"step {step.number} ({step.kind}: {step.what}) cannot have {what}", hint=hint)
 
 
-# ---------------------------------------------------------------------- answers
-
-
 def _answer_step(timeline: RunTimeline, store: Store, step: RunStep, make: Any) -> ForkPoint:
     """Return the step with another answer: behind its beginning comes an end of the fork's own."""
     record = _row(store, step.seq)
@@ -138,9 +135,6 @@ def _with_text(old: Any, text: str) -> Any:
     return {**old, "message": message, "stop_reason": "end", "pieces": []}
 
 
-# ---------------------------------------------------------------------- messages
-
-
 def _with_prompt(timeline: RunTimeline, store: Store, step: RunStep, prompt: str) -> ForkPoint:
     """Return the message that was being answered at a step, with another content; the rest of its turn is not
     repeated."""
@@ -153,7 +147,17 @@ def _with_prompt(timeline: RunTimeline, store: Store, step: RunStep, prompt: str
         None,
     )
     if asked is None:
-        return _with_task(timeline, store, step, prompt)
+        first = next((other for other in timeline.steps if _makes(other, step.pid)), None)
+        record = None if first is None else _row(store, first.seq)
+        created = None if record is None else rows.DECODERS[record.kind].decode(record.data)
+        arguments = None if created is None or created.blob else codec.decode(bytes(created.args))
+        if first is None or created is None or not isinstance(arguments, list) or not arguments:
+            raise ConfigError(
+                f"process {step.pid} had taken no message before step {step.number}",
+                hint="a prompt replaces the message that was being answered",
+            )
+        created.args = rows.Raw(codec.encode([_like(arguments[0], prompt), *arguments[1:]]))
+        return ForkPoint(timeline.pid, step.number, first.seq + 1, step.pid, changed={first.seq: created})
     received = _row(store, asked.seq)
     seq = rows.DECODERS[received.kind].decode(received.data).message
     mail = _row(store, seq)
@@ -165,21 +169,6 @@ def _with_prompt(timeline: RunTimeline, store: Store, step: RunStep, prompt: str
         message = _like(message, prompt)
     sent.message, sent.blob = rows.Raw(codec.encode(message)), ""
     return ForkPoint(timeline.pid, step.number, asked.seq + 1, step.pid, changed={seq: sent})
-
-
-def _with_task(timeline: RunTimeline, store: Store, step: RunStep, prompt: str) -> ForkPoint:
-    """Return the task that an agent process was started with, replaced."""
-    first = next((other for other in timeline.steps if _makes(other, step.pid)), None)
-    record = None if first is None else _row(store, first.seq)
-    created = None if record is None else rows.DECODERS[record.kind].decode(record.data)
-    arguments = None if created is None or created.blob else codec.decode(bytes(created.args))
-    if first is None or created is None or not isinstance(arguments, list) or not arguments:
-        raise ConfigError(
-            f"process {step.pid} had taken no message before step {step.number}",
-            hint="a prompt replaces the message that was being answered",
-        )
-    created.args = rows.Raw(codec.encode([_like(arguments[0], prompt), *arguments[1:]]))
-    return ForkPoint(timeline.pid, step.number, first.seq + 1, step.pid, changed={first.seq: created})
 
 
 def _like(old: Any, text: str) -> Any:

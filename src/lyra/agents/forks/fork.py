@@ -24,7 +24,7 @@ from lyra.kernel.journal import rows
 from lyra.kernel.journal.fork_rows import fork_records
 from lyra.models.provider import Request
 from lyra.models.tokens import ConversationTokens, Estimator
-from lyra.observe.timeline.journal import StoredRows
+from lyra.observe.timeline.state import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline
 from lyra.store.standing import vouch
 
@@ -115,7 +115,6 @@ def members_of(process: Process) -> list[Process]:
     return members
 
 
-# ---------------------------------------------------------------- restored
 # An agent made again from the journal alone: name and model, where that is all there was to it.
 
 

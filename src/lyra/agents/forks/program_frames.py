@@ -225,9 +225,6 @@ class _WithBlobsOf(MemoryStore):
         return super().get_blob(digest) if digest in self._blobs else self._other.get_blob(digest)
 
 
-# ---------------------------------------------------------------------- frames
-
-
 def _program_frames(frame: FrameType | None) -> list[FrameType]:
     """Return the frames of a program, the outermost first: those between the loop, whose turn it is, and the call."""
     frames: list[FrameType] = []

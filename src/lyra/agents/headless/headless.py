@@ -106,7 +106,11 @@ class Headless:
             self.process = await self.kernel.spawn(self.agent, pid=self.session_id, grant=self.setup.grant, **options)
             await self._wait_for_replay()
             if self.hooks is not None:
-                await self._begin_hooks(self.hooks, stack)
+                hooks = self.hooks
+                if self.options.attended:  # without a person a question is cancelled at once
+                    stack.callback(hooks.listen())
+                if not self.options.session:
+                    await hooks.start("new", model=str(self.agent.model))
             self._stack = stack.pop_all()
         return self
 
@@ -121,14 +125,6 @@ class Headless:
                     await self.hooks.end(end_reason(error))
             if self.process.alive and self.kernel.open and not self.options.session:
                 await self.process.stop()
-
-    async def _begin_hooks(self, hooks: SessionHooks, stack: contextlib.AsyncExitStack) -> None:
-        """Begin the session of a run of its own, which lasts to the end of the run; the program that names a session
-        says when it begins."""
-        if self.options.attended:  # without a person a question is cancelled at once
-            stack.callback(hooks.listen())
-        if not self.options.session:
-            await hooks.start("new", model=str(self.agent.model))
 
     def _stop_unfinished(self) -> None:
         """Stop a turn that an earlier run was in, instead of continuing it: the person who comes back says what comes

@@ -60,7 +60,6 @@ class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
         return True if self.trusted else None
 
 
-# ---------------------------------------------------------------- default prompt
 # The system prompt of a headless agent whose user wrote none: short, the same for every model.
 
 _TEXT: Final = """\

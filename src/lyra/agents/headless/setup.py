@@ -97,7 +97,10 @@ def setup_of(
     readable = [] if config is None else _list_open("sandbox.readable", config.sandbox.readable)
     writable = [] if config is None else _list_open("sandbox.writable", config.sandbox.writable)
     folders = _folder_rights((folder, *also, *writable))
-    commands = Grant([*folders, Capability("process.exec"), *_hosts(permissions, whole=True)])
+
+    def commands() -> Grant:  # anew for each: rules are added while it runs
+        return Grant([*folders, Capability("process.exec"), *_hosts(permissions, whole=True)])
+
     built_in = builtin_tools(
         workspace,
         programs=[*find_developer_tools(), *readable],
@@ -222,7 +225,7 @@ def _permissions(options: HeadlessOptions, folder: str, also: Sequence[str], log
         answers=saved.rules(),
         keep=saved.add,
         own_text=_is_own_project(folder, options.trust),
-        reads_outside=options.attended,
+        asks_outside=options.attended,
     )
 
 
@@ -252,10 +255,10 @@ def _folder_rights(folders: Sequence[str]) -> list[Capability]:
 
 
 def _hosts(permissions: Permissions, *, whole: bool = False) -> list[Capability]:
-    """Return the hosts that rules allow; in the mode `bypass` WebFetch may reach all. `whole` are the hosts that
-    commands may reach, in every mode: those that a rule names as a whole, because a rule to read one page must not open
-    the host to commands, and no mode names a host."""
-    if permissions.mode == "bypass" and not whole:
+    """Return the hosts that rules allow; in the mode `bypass`, and where a person is asked about pages, WebFetch may
+    reach all. `whole` are the hosts that commands may reach, in every mode: those that a rule names as a whole, because
+    a rule to read one page must not open the host to commands, and no mode names a host."""
+    if (permissions.mode == "bypass" or permissions.asks_outside) and not whole:
         return [Capability("net.http")]
     rules = permissions.rules_of("allow", _FETCH)
     return [_reach(rule) for rule in rules if not whole or (rule.whole_host and _is_named(rule.host or ""))]
@@ -287,13 +290,27 @@ class AuditLogs:
     def attach(self, kernel: Kernel) -> None:
         """Write what the kernel decides to each of them."""
         for path in self.paths:
-            self._attach(kernel, path)
+            from lyra.observe.audit import attach_audit
+
+            try:
+                # The level that was asked for, or a higher one that the project or the machine demands.
+                asked = self._options.audit_level or self._config.audit.level
+                least: str = self._config.demanded.get("audit.level", asked)
+                attach_audit(kernel, path, level=min(asked, least, key=KEYS["audit.level"].words.index))
+            except OSError as error:
+                raise ConfigError(f"the audit log {path} cannot be written: {error.strerror}", key="audit") from None
 
     def _logs(self) -> list[str]:
         own = self._options.audit or self._config.audit.file
         demanded = self._config.demanded.get("audit.file")
         if own:
-            _check_log(own, self._options.folder)
+            # Refuse a log file that a project has put where programs act on it, or in place of a key.
+            parts = os.path.relpath(os.path.realpath(own), os.path.realpath(self._options.folder)).split("/")
+            bad = NAMES.part("/".join(part for part in parts if part != ".lyra"))
+            if ".." not in parts and bad is not None:
+                raise ConfigError(
+                    f"the audit log {own} cannot be there: {bad} is protected", hint="such as .lyra/audit/", key="audit"
+                )
         logs = [path for path in dict.fromkeys((own, demanded)) if path]
         level = self._options.audit_level
         if not logs and level not in (None, "none"):
@@ -303,30 +320,6 @@ class AuditLogs:
                 key="--audit-level",
             )
         return logs
-
-    def _attach(self, kernel: Kernel, path: str) -> None:
-        from lyra.observe.audit import attach_audit
-
-        try:
-            attach_audit(kernel, path, level=self._level())
-        except OSError as error:
-            raise ConfigError(f"the audit log {path} cannot be written: {error.strerror}", key="audit") from None
-
-    def _level(self) -> str:
-        """Return the level that was asked for, or a higher one that the project or the machine demands."""
-        asked = self._options.audit_level or self._config.audit.level
-        least: str = self._config.demanded.get("audit.level", asked)
-        return min(asked, least, key=KEYS["audit.level"].words.index)
-
-
-def _check_log(path: str, folder: str) -> None:
-    """Refuse a log file that a project has put where programs act on it, or in place of a key."""
-    parts = os.path.relpath(os.path.realpath(path), os.path.realpath(folder)).split("/")
-    bad = NAMES.part("/".join(part for part in parts if part != ".lyra"))
-    if ".." not in parts and bad is not None:
-        raise ConfigError(
-            f"the audit log {path} cannot be there: {bad} is protected", hint="such as .lyra/audit/", key="audit"
-        )
 
 
 # ---------------------------------------------------------------- run agent

@@ -10,7 +10,7 @@ program and routes on from its result (`lyra.kernel.pipelines`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Any, Final
 
@@ -134,7 +134,7 @@ def fit_agent(
         fitted.models = (fitted.model, *agent.fallback)
     if stage.output_schema is not None and agent.output is None and stage.output_mode is OutputMode.STRUCTURED:
         fitted.output = AnswerType.from_value(stage.output_schema)
-    fitted.tools = {tool.name: tool for tool in narrow_tools(stage, agent.toolbox)}
+    fitted.tools = {tool.name: tool for tool in agent.toolbox if _fits(stage, tool)}
     fitted.toolbox = tuple(fitted.tools.values())
     fitted.sources = tuple(narrow_source(stage, source) for source in agent.sources)
     return fitted
@@ -193,10 +193,6 @@ _READS: Final = frozenset({"fs.read", "db.read", "memory.read"})
 _BEYOND_WRITING: Final = ("process.", "net.", "secrets.", "model.")
 _ACTS_OF_READING: Final = ("read", "talk")
 _ACTS_BEYOND_WRITING: Final = ("run", "fetch")
-
-
-def narrow_tools(stage: AgentConfig, tools: Iterable[Tool]) -> tuple[Tool, ...]:
-    return tuple(tool for tool in tools if _fits(stage, tool))
 
 
 def narrow_source(stage: AgentConfig, source: ToolSource) -> ToolSource:

@@ -23,7 +23,7 @@ from lyra.agents.parallel.safe_values import (
     is_plain,
     read,
 )
-from lyra.agents.parallel.source.facts import SITE
+from lyra.agents.parallel.source.function_map import SITE
 
 Waits = Generator[Any, None, Any]
 _STEPS: Final = 50_000  # from one call to the next, in case the program loops for ever
@@ -68,29 +68,26 @@ class ExpressionEvaluator(ABC):
         if self.steps > _STEPS:
             raise StopLookahead("it is far ahead")
         if self.path is not None and id(node) not in self.path:
-            return self._before(node)
+            # The value of a part before the place where the lookahead begins. The program has computed it already; it
+            # is computed again if the result must be the same, else it is UNKNOWN.
+            if any(hasattr(part, SITE) for part in ast.walk(node)):
+                return UNKNOWN
+            path, self.path = self.path, None
+            may_change, self.may_change = self.may_change, False
+            try:
+                for _ in (work := _Result(self.value(node))):
+                    return UNKNOWN
+                return work.value
+            except StopLookahead:
+                return UNKNOWN
+            finally:
+                self.path, self.may_change = path, may_change
         if hasattr(node, SITE):
             return (yield from self.issue_call(node))
         form = getattr(self, f"_{type(node).__name__.lower()}", None)
         if form is None:
             raise _unknown(node)
         return (yield from form(node))
-
-    def _before(self, node: ast.expr) -> Any:
-        """Return the value of a part before the place where the lookahead begins. The program has computed it already;
-        it is computed again if the result must be the same, else it is UNKNOWN."""
-        if any(hasattr(part, SITE) for part in ast.walk(node)):
-            return UNKNOWN
-        path, self.path = self.path, None
-        may_change, self.may_change = self.may_change, False
-        try:
-            for _ in (work := _Result(self.value(node))):
-                return UNKNOWN
-            return work.value
-        except StopLookahead:
-            return UNKNOWN
-        finally:
-            self.path, self.may_change = path, may_change
 
     @abstractmethod
     def issue_call(self, node: ast.expr) -> Waits:

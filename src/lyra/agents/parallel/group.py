@@ -425,7 +425,6 @@ class PlainCallGroup:
                 self._runner.close()
 
 
-# ---------------------------------------------------------------- journal
 # The journal row for a call of `@lyra.parallel` that a program has come to: whether its result was used, and its
 # cost.
 
@@ -459,8 +458,6 @@ class JournaledDecision:
             journal.write(self._process.pid, "effect.finished", rows.encode(row))
             self._process.count_spent(usage)
 
-
-# ---------------------------------------------------------------- loops
 
 _MANY: Final = 10_000
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from lyra.agents.parallel.expressions import ExpressionEvaluator, RowIterator, Waits, shorten
 from lyra.agents.parallel.pending_values import UNKNOWN, OwnContainer, PendingValue, container_of
 from lyra.agents.parallel.safe_values import StopLookahead, can_drop, is_plain
-from lyra.agents.parallel.source.facts import CHECKED, LOOP, SITE
+from lyra.agents.parallel.source.function_map import CHECKED, LOOP, SITE
 
 
 class ExpectedItems:

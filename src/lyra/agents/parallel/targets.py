@@ -96,8 +96,6 @@ class AgentCall:
         )
         return self.process.send(*args, **keywords) if self.process is not None else run(*args, **keywords)
 
-    # ------------------------------------------------------------ ahead of its turn
-
     def why_not(self, *, is_due: bool = False) -> str:
         """Return why the call has to wait for its turn; "" if it may be early, or is due and others may run beside
         it."""

@@ -310,7 +310,6 @@ def _rules(only: Sequence[str]) -> tuple[str, ...]:
     return tuple(Rule(rule, "allow", source="only").text for rule in only)
 
 
-# ---------------------------------------------------------------- feeds
 # EventFeed: the events of an agent's answers for any number of readers, who come and go while it works.
 
 _WAITING_MAX: Final = 4_096  # events for one reader, before pieces of text are left out

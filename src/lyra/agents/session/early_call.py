@@ -249,7 +249,6 @@ def _publish(kernel: Kernel, kind: str, pid: str) -> None:
         kernel.publish(pid, kind, {"pid": pid})
 
 
-# ---------------------------------------------------------------- time won
 # Time won by overlapping calls, and how a program gives it back before it meets a limit that goes by the clock.
 
 

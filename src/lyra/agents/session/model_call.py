@@ -266,7 +266,6 @@ class ModelCall:
                 reservation.scope.settle(reservation, usage)
 
 
-# ---------------------------------------------------------------- execution
 # AgentExecution: the record of one run of an agent, from a message to its answer; AgentState: where the run is.
 
 

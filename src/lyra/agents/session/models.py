@@ -165,7 +165,6 @@ class AgentModels:
         self.keys.forget()
 
 
-# ---------------------------------------------------------------- provider keys
 # The keys of model providers that this process knows: none is shown, written down or used as the name of a model.
 
 _NO_KEY: Final = "leave the key out; what needs one gets it from its own settings"
@@ -270,7 +269,6 @@ class ProviderKeys:
         return redact_data(codec.decode(data), self.known) if keys.may_be_in(data) else value
 
 
-# ---------------------------------------------------------------- model settings
 # The configuration of models in one kernel: providers, prices, rate limits.
 
 

@@ -320,7 +320,6 @@ def _process_ended(process: Process) -> LyraError:
     return AgentFailed(f"agent process {process.pid} ended ({ended.reason}){why}", pid=process.pid, status=ended.reason)
 
 
-# ---------------------------------------------------------------- doubts
 # Effects in doubt, and the questions to agents that come to stand behind one.
 
 _log: Final = logging.getLogger("lyra.agents")
@@ -384,7 +383,6 @@ class Doubts:
         clock.call_at(clock.monotonic() + DOUBT_WAIT_S, look)
 
 
-# ---------------------------------------------------------------- attendance
 # Who answers the questions of a kernel that its user cannot reach: those of `lyra.run`, `lyra.stream` and teams.
 
 _NO_PERSON: Final = "no person can answer here (give `answer=`, or run the agent in a Kernel of your own)"

@@ -350,8 +350,6 @@ class Pending(Generic[Out_co]):
     def exception(self) -> BaseException | None:
         return None if self._is_answered else self._get_future().exception()
 
-    # ------------------------------------------------------------------ the process's side
-
     def answer(self, value: Any) -> None:
         future = self._future
         if future is None:
@@ -489,7 +487,6 @@ def show_question(sink: Sink | None, process: Process, interrupt_id: str, about:
     return True
 
 
-# ---------------------------------------------------------------- stream dedup
 # StreamDedup: passes on only the new part of a text that is streamed again.
 
 
@@ -547,7 +544,6 @@ class StreamDedup:
         return repeated
 
 
-# ---------------------------------------------------------------- answers that went on
 # An answer that its limit cut off, and that the model went on with: several messages, and one text for the reader.
 
 NOTICE: Final = "(Notice by the program, not by the user: {})"

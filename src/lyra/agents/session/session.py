@@ -411,7 +411,6 @@ def _read_by_model(message: Message) -> dict[str, Any]:
     return data
 
 
-# ---------------------------------------------------------------- agent cache
 # What is computed once for an agent and used by all of its processes: model effects, a hash, default permissions.
 
 
@@ -446,7 +445,6 @@ def cache_of(agent: AgentDeclaration) -> AgentCache:
     return cache
 
 
-# ---------------------------------------------------------------- window
 # Which part of a transcript is sent to the model (Window), and how many tokens its messages take (Ledger).
 
 

@@ -298,7 +298,6 @@ class AgentRuntime:
         await self.models.close()
 
 
-# ---------------------------------------------------------------- notices
 # Notices: short messages for an agent's model beside those of its callers, such as the end of work in the background,
 # or what its user says while it works.
 
@@ -321,7 +320,6 @@ class NoticeSource(Protocol):
         ...
 
 
-# ---------------------------------------------------------------- unattended turn
 # What an agent process and the processes below it wait for, and how the turn it is in is stopped.
 
 

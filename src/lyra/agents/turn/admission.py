@@ -329,7 +329,7 @@ class Case:
         """Whether it reads one file outside the tool's folders, about which a person is asked."""
         tool, path, permissions = self.tool, self.subject.value, self.permissions
         is_read = tool.builtin and tool.name == "Read" and path is not None and not _within(path, tool.folders)
-        return is_read and permissions.reads_outside and not self._is_own() and not is_own(path or "", hidden=True)
+        return is_read and permissions.asks_outside and not self._is_own() and not is_own(path or "", hidden=True)
 
     def _check_grant(self) -> PermissionDecision | None:
         tool, path = self.tool, self.subject.value
@@ -417,9 +417,6 @@ def _describe_subject(call: ToolCall, subject: Subject | None) -> str:
     if subject is not None and subject.kind in ("command", "path", "url") and subject.value is not None:
         return subject.value
     return arguments_as_json(call.arguments)
-
-
-# ---------------------------------------------------------------------- asking
 
 
 async def _ask_hooks(turn: Turn, case: Case, row: dict[str, Any]) -> dict[str, Any]:

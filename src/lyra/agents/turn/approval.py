@@ -152,7 +152,6 @@ def _keep(permissions: Permissions, rule: Rule) -> None:
         _log.warning("the answer for %s could not be kept: %s", visible(rule.text)[:200], error)
 
 
-# ---------------------------------------------------------------- decision events
 # Events about decisions on calls: `tool.decided` for each decision, `tool.refused` for a call that was not made.
 
 UNANSWERED: Final = "unanswered"  # in a row: denied because no person can be asked, so hooks may answer

@@ -84,8 +84,6 @@ class Callbacks:
             return None
         return task.result()
 
-    # ------------------------------------------------------------------ a form
-
     async def _elicit(self, server: str, message: str, schema: dict[str, Any]) -> dict[str, Any] | None:
         permissions = self._session.permissions or self._session.default_permissions
         if not permissions.attended or permissions.mode == "deny-unasked":
@@ -99,8 +97,6 @@ class Callbacks:
             f"It wants: {_render_excerpt(clean(form))}\nAnswer with data that fits, or deny.",
         )
         return None if answer is None else _fill(answer, schema)
-
-    # ------------------------------------------------------------------ a piece of text
 
     async def _sample(self, server: str, name: str, request: dict[str, Any]) -> str | None:
         messages = "\n\n".join(f"[{message['role']}]\n{message['text']}" for message in request["messages"])
@@ -166,8 +162,6 @@ class Callbacks:
         if completion.stop_reason == CUT_BY_BUDGET:
             raise cut_of_call(agent.name, call, completion)
         return completion.text
-
-    # ------------------------------------------------------------------ asking
 
     def _key(self) -> str:
         return f"{ASIDE}{self._runtime.kernel.entropy.text(12)}"

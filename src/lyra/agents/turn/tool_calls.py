@@ -452,11 +452,7 @@ def _render_output(runtime: AgentRuntime, output: Any) -> Any:
     if len(text) > _OUTPUT_CHARS_MAX:
         half = _OUTPUT_CHARS_MAX // 2
         text = f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
-    return _without_invisible(text)
-
-
-def _without_invisible(text: str) -> str:
-    """Return the text without invisible characters, and how many there were: an edit of a file has to know."""
+    # The text without invisible characters, and how many there were: an edit of a file has to know.
     visible_text = without_invisible(text, keep_controls=True)
     count = len(text) - len(visible_text)
     return f"{visible_text}\n({count} invisible characters were left out)" if count else text
@@ -481,7 +477,6 @@ def _sentence(runtime: AgentRuntime, error: Exception) -> str:
     return without_invisible(runtime.clean(sentence), keep_controls=True)
 
 
-# ---------------------------------------------------------------- inside output
 # The output of a tool that is a part of the program (it takes `ctx`), on record.
 
 OUTPUT: Final = "output"  # the row
@@ -520,7 +515,6 @@ def _has_row(process: Process) -> bool:
     return entry is None or (entry.kind, entry.name) == ("read", OUTPUT)
 
 
-# ---------------------------------------------------------------- cleanup
 # Cleanups: what has to stop when a process ends, such as a command that a tool left running in the background.
 
 _PART: Final = "endings"

@@ -83,7 +83,6 @@ class Turn:
         return of_subagent if self.session.subagent_type else own
 
 
-# ---------------------------------------------------------------- forked
 # What a fork does otherwise than the run that it was forked from: another model, another system prompt.
 
 MODEL: Final = "model"
@@ -110,7 +109,6 @@ def system_here(turn: Turn) -> str:
     return turn.system if system is None else turn.runtime.clean(str(system))
 
 
-# ---------------------------------------------------------------- notices
 # Puts waiting notices into the conversation, before the model is asked.
 
 NOTICES: Final = "notices"  # the row
@@ -141,7 +139,6 @@ def notice_message(taken: list[list[Any]]) -> Message:
     return Message("user", "\n".join(parts))
 
 
-# ---------------------------------------------------------------- repeat guard
 # RepeatGuard: notices a model that makes the same calls with the same results, or says the same words beside its
 # calls, again and again. The model is told first; the turn ends where it goes on all the same.
 
@@ -201,7 +198,6 @@ def add_to_result(message: Message, notice: str) -> Message:
     return msgspec.structs.replace(message, tool_results=results)
 
 
-# ---------------------------------------------------------------- going on
 # What a model is told after an answer that its limit cut off, or with a call that could not be read.
 
 NOTHING_CAME: Final = NOTICE.format(

@@ -225,7 +225,6 @@ def repair_messages(messages: list[Message], results: dict[str, ToolResult], sen
     return whole
 
 
-# ---------------------------------------------------------------- stored
 # StoredAgent: the conversation of an agent process as its store has it, read without running anything.
 
 

@@ -52,22 +52,18 @@ def acp(invocation: Invocation, /, *, name: str | None, load: str | None, db: st
     if load is not None:
         setup = setup_of(load, "kernel")
     elif name is not None and name.rpartition(":")[0].endswith(".py"):
-        setup, name = _registers(name)
+        # A function that makes the Agent of FILE:NAME known, and the name of that agent.
+        from lyra.agents.agent import Agent
+
+        agent = object_of(name)
+        if not isinstance(agent, Agent):
+            raise ConfigError(f"--agent {name} is no Agent", key="--agent")
+        setup, name = lambda kernel: kernel.register(agent), agent.name
     else:
         ask_for_trust(invocation, os.curdir, rules=True)
         asyncio.run(_serve_of_folder(invocation, os.path.realpath(os.curdir), name))
         return
     asyncio.run(_serve(invocation, setup, name))
-
-
-def _registers(reference: str) -> tuple[Callable[[Any], Any], str]:
-    """Return a function that makes the Agent of FILE:NAME known, and the name of that agent."""
-    from lyra.agents.agent import Agent
-
-    agent = object_of(reference)
-    if not isinstance(agent, Agent):
-        raise ConfigError(f"--agent {reference} is no Agent", key="--agent")
-    return lambda kernel: kernel.register(agent), agent.name
 
 
 async def _serve(invocation: Invocation, setup: Callable[[Any], Any], name: str | None) -> None:
@@ -143,9 +139,6 @@ def _agent_of(kernel: Kernel, name: str | None) -> Agent[Any]:
     listed = f"there are: {', '.join(agents) or 'none: setup(kernel) registers one, such as kernel.register(agent)'}"
     what = f"there is no agent {name!r}" if name else "say which agent: --agent NAME"
     raise ConfigError(what, hint=f"did you mean {near!r}? {listed}" if near else listed, key="--agent")
-
-
-# ---------------------------------------------------------------- Sage
 
 
 @click.command("acp", cls=CliCommand, uses_trust=True)

@@ -45,9 +45,6 @@ def examine(invocation: Invocation) -> Iterator[Finding]:
     return machine_findings(config, colours=colour_state())
 
 
-# ---------------------------------------------------------------- Sage
-
-
 @click.command("doctor", cls=CliCommand)
 @click.option("--model", metavar="MODEL", default="", help="Check this model instead of the configured one.")
 @json_option

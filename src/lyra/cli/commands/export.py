@@ -57,7 +57,9 @@ def export(
         raise ConfigError(f"{to} is there already", hint="name a new file", key="to")
     with open_existing(invocation, target) as opened:
         if to == _OTLP:
-            count = _to_collector(opened, pid)
+            from lyra.observe.otel.attach import export_events
+
+            count = export_events(_records(opened, pid))
         elif suffix in _DATABASE:
             count = _to_database(opened, pid, to)
         else:
@@ -113,12 +115,6 @@ def _to_database(opened: Store, pid: str | None, to: str) -> int:
             records.write(event)
             count += 1
     return count
-
-
-def _to_collector(opened: Store, pid: str | None) -> int:
-    from lyra.observe.otel.attach import export_events
-
-    return export_events(_records(opened, pid))
 
 
 def _records(opened: Store, pid: str | None) -> Iterator[Event]:

@@ -229,7 +229,10 @@ async def _in_store(invocation: Invocation, store: str, act: Callable[[KeyTable]
 def _over_http(invocation: Invocation, url: str, method: str, path: str, body: Any) -> Any:
     import httpx2
 
-    token = _token(invocation)
+    from lyra.server.identity import operator_token, read_kept_token
+
+    own = invocation.config.server.token_file
+    token = (operator_token(own) if own else "") or read_kept_token(os.environ)
     if not token:
         raise Unauthenticated(f"the server at {url} asks for a token", hint=_TOKEN_HINT)
     headers = {"authorization": f"Bearer {token}"}
@@ -251,13 +254,6 @@ def _over_http(invocation: Invocation, url: str, method: str, path: str, body: A
     if answer.status_code == 404 and "no such path" in message:
         raise ConfigError(f"the server at {url} has no gateway", hint="start it with `lyra serve --gateway`")
     raise _ERRORS.get(answer.status_code, LyraError)(message, hint=hint)
-
-
-def _token(invocation: Invocation) -> str:
-    from lyra.server.identity import operator_token, read_kept_token
-
-    own = invocation.config.server.token_file
-    return (operator_token(own) if own else "") or read_kept_token(os.environ)
 
 
 def _key_to_json(key: Any) -> dict[str, Any]:

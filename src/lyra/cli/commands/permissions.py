@@ -21,7 +21,7 @@ from lyra.core.secrets.visible import visible
 from lyra.core.tool import check_tool_name
 from lyra.errors import ConfigError, LyraError
 from lyra.tools.permissions.answers import Answers
-from lyra.tools.permissions.decision import MODES, PermissionDecision
+from lyra.tools.permissions.decision import MODES
 from lyra.tools.permissions.rules import Effect, read_rules
 from lyra.tools.permissions.settings import Layer, describe_passed_over, load_layers, permissions_of
 from lyra.tools.permissions.subjects import GIT, TOOLS, Subject, facts_of, subject_of
@@ -76,9 +76,21 @@ def explain(
     if as_json:
         document({"decision": decision.decision, "rule": decision.rule, "reason": decision.reason})
     else:
-        _show(decision)
+        click.echo(f"{decision.decision}: {printable(decision.reason)}")
+        if decision.rule is not None:
+            click.echo(f"  rule: {printable(decision.rule)} ({printable(decision.source)})")
         if decision.decision != "deny":
-            _beyond_rules(subject)
+            if subject.kind == "path" and not subject.inside:
+                note(
+                    "it is outside the workspace: `lyra agent` reaches it with --add-dir alone, whatever the rules say"
+                )
+            elif subject.kind == "url" and subject.value is not None:
+                from lyra.sandbox.addresses import target_of
+
+                try:
+                    target_of(subject.value)
+                except LyraError as error:
+                    note(f"it is refused whatever the rules say: {printable(error.message)}")
     if with_exit_code and decision.decision == "deny":
         ctx.exit(3)
 
@@ -131,25 +143,6 @@ def _check_tool_name(tool: str) -> str:
         meant = f"; did you mean {TOOLS[near].name}?" if near else ""
         note(f"no built-in tool is named {tool}: it is judged as one of your own{meant}")
     return tool
-
-
-def _beyond_rules(subject: Subject) -> None:
-    """Say where no rule and no answer is enough."""
-    if subject.kind == "path" and not subject.inside:
-        note("it is outside the workspace: `lyra agent` reaches it with --add-dir alone, whatever the rules say")
-    elif subject.kind == "url" and subject.value is not None:
-        from lyra.sandbox.addresses import target_of
-
-        try:
-            target_of(subject.value)
-        except LyraError as error:
-            note(f"it is refused whatever the rules say: {printable(error.message)}")
-
-
-def _show(decision: PermissionDecision) -> None:
-    click.echo(f"{decision.decision}: {printable(decision.reason)}")
-    if decision.rule is not None:
-        click.echo(f"  rule: {printable(decision.rule)} ({printable(decision.source)})")
 
 
 # ---------------------------------------------------------------- self tests

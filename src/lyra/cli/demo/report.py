@@ -31,7 +31,7 @@ class Evidence:
 
 def read_journal(path: str) -> list[Event]:
     """Return the whole journal; raise StoreError for a store that is not sound."""
-    from lyra.cli.views.source import StoreRows
+    from lyra.cli.views.processes import StoreRows
     from lyra.errors import StoreError
     from lyra.store import open_store
 
@@ -60,13 +60,20 @@ def ledger(path: str) -> list[str]:
         return [json.loads(line)["key"] for line in file]
 
 
-# ---------------------------------------------------------------- counting
 def report(
     evidence: Evidence, journal: list[Event], keys: list[str], calls: Counter[str], *, result: Any, limit: Money
 ) -> dict[str, Any]:
     money = _money(journal)
     spent = Money(sum(money.values()))
-    effects = _effects(evidence, keys, calls)
+    times = Counter(keys)
+    after = set(keys[len(evidence.performed) :])
+    effects = {
+        "performed_once": sum(count == 1 for count in times.values()),
+        "performed_twice": sum(count > 1 for count in times.values()),
+        "finished_before_the_kill": len(evidence.finished),
+        "finished_and_performed_again": len(after & evidence.finished),
+        "asked_again_with_the_same_key": calls["known"],
+    }
     lives = _lives(journal)
     supervision = _supervision(lives, evidence.seq)
     problems = [*_find_broken_promises(effects, supervision)]
@@ -93,18 +100,6 @@ def report(
     }
 
 
-def _effects(evidence: Evidence, keys: list[str], calls: Counter[str]) -> dict[str, int]:
-    times = Counter(keys)
-    after = set(keys[len(evidence.performed) :])
-    return {
-        "performed_once": sum(count == 1 for count in times.values()),
-        "performed_twice": sum(count > 1 for count in times.values()),
-        "finished_before_the_kill": len(evidence.finished),
-        "finished_and_performed_again": len(after & evidence.finished),
-        "asked_again_with_the_same_key": calls["known"],
-    }
-
-
 def _money(journal: list[Event]) -> Counter[str]:
     """Micro-dollars by name, of the processes that have a budget or spent something."""
     names = {event.pid: event.data.get("name") or event.pid for event in journal if event.kind == "process.created"}
@@ -125,7 +120,6 @@ def _find_broken_promises(effects: dict[str, int], supervision: dict[str, Any]) 
             yield f"nothing was restarted {when} the kill"
 
 
-# ---------------------------------------------------------------- supervision
 @dataclass(slots=True)
 class _ProcessHistory:
     """One process of the tree, from its first row to its last."""
@@ -200,7 +194,6 @@ def _supervision(lives: dict[str, _ProcessHistory], killed_at: int) -> dict[str,
     return {"supervisors": supervisors, "children": children}
 
 
-# ---------------------------------------------------------------- the last lines
 def lines(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
     result, effects, service, money = (report[part] for part in ("result", "effects", "service", "money"))
     published = "published" if result["published"] else "not published"
@@ -211,15 +204,7 @@ def lines(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "effects", f"{effects['performed_once']} performed once, {effects['performed_twice']} twice"
     yield "kill -9", f"{effects['finished_before_the_kill']} were finished before it, {again} performed again"
     yield "", f"{effects['asked_again_with_the_same_key']} of those in flight were performed; the service knew the keys"
-    yield from _supervision_lines(report["supervision"])
-    yield "money", f"{money['spent']} of {money['limit']}"
-    yield "journal", f"{report['journal_rows']} rows"
-    yield "time", f"{report['seconds']:.1f} s, seed {report['seed']}"
-    if "store" in report:
-        yield "store", f"{report['store']} (look at it with `lyra store export`)"
-
-
-def _supervision_lines(supervision: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    supervision = report["supervision"]
     for name, supervisor in supervision["supervisors"].items():
         before, after = supervisor["restarts_before_the_kill"], supervisor["restarts_after_the_kill"]
         yield name, f"{supervisor['strategy']}: {_times(before, 'restart')} before the kill, {after} after it"
@@ -230,6 +215,11 @@ def _supervision_lines(supervision: dict[str, Any]) -> Iterator[tuple[str, str]]
         if child["starts"] > 1 and name not in supervision["supervisors"]:
             crashed = f"crashed {_times(child['crashes'], 'time')}" if child["crashes"] else "never crashed itself"
             yield name, f"{child['restart']}: {crashed}, {child['starts']} starts under one name"
+    yield "money", f"{money['spent']} of {money['limit']}"
+    yield "journal", f"{report['journal_rows']} rows"
+    yield "time", f"{report['seconds']:.1f} s, seed {report['seed']}"
+    if "store" in report:
+        yield "store", f"{report['store']} (look at it with `lyra store export`)"
 
 
 def _times(count: int, word: str) -> str:

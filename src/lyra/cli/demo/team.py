@@ -123,7 +123,11 @@ class Service:
             await self._maybe_hold(key)
             await self._open.wait()
             self._perform(key, file, page, int(self._draw("findings", file, page) * 4))
-            self._page_done()
+            self._pages += 1
+            if self._cuts and self._pages >= self._cuts[0]:
+                self._cuts.pop(0)
+                self._open.clear()
+                self._cut.set()
             await self._maybe_hold(key)
             self._say("ok")
         usd = 6_000 + int(5_000 * self._draw("usd", file, page))
@@ -156,13 +160,6 @@ class Service:
     def _refuse(self, status: int) -> None:
         self._say(str(status))
         raise ServiceError(status)
-
-    def _page_done(self) -> None:
-        self._pages += 1
-        if self._cuts and self._pages >= self._cuts[0]:
-            self._cuts.pop(0)
-            self._open.clear()
-            self._cut.set()
 
     async def _maybe_hold(self, key: str) -> None:
         """Stop answering, some calls before they are performed and some after: in flight when the kill comes."""

@@ -181,8 +181,6 @@ def _compare(old: RunTimeline, new: RunTimeline) -> dict[str, Any]:
     }
 
 
-# ---------------------------------------------------------------- variables
-
 _PROCESSES_MAX: Final = 50  # whose calls are told with their arguments
 
 
@@ -244,8 +242,6 @@ class RunVariables:
             return None
 
 
-# ---------------------------------------------------------------- program file
-
 _NOT_FILES: Final = ("agent", "lyra", "model", "tool", "hook")  # words before the colon that name no module
 
 
@@ -265,7 +261,11 @@ class ProgramFile:
                 for module, own in self._wanted
                 if own and module not in _NOT_FILES and not module.startswith("lyra.")
             ]
-            self._module = _run_variables(self._file, _module_name(self._file, modules))
+            # What the journal calls the module: as the file is called where it knows that, else the first that it
+            # names.
+            stem = Path(self._file).stem
+            near = [name for name in modules if name.rpartition(".")[2] == stem]
+            self._module = _run_variables(self._file, (near or modules or [stem])[0])
         return self._module
 
     async def register(self, kernel: Kernel) -> None:
@@ -285,14 +285,6 @@ class ProgramFile:
             program = getattr(module, own, None) if name == module.__name__ and own.isidentifier() else None
             if program is not None and _is_program(program):
                 kernel.register(program)
-
-
-def _module_name(file: str, modules: list[str]) -> str:
-    """Return what the journal calls the module: as the file is called where it knows that, else the first that it
-    names."""
-    stem = Path(file).stem
-    near = [name for name in modules if name.rpartition(".")[2] == stem]
-    return (near or modules or [stem])[0]
 
 
 def _run_variables(file: str, name: str) -> ModuleType:
@@ -320,9 +312,6 @@ def _is_program(value: Any) -> bool:
     return inspect.iscoroutinefunction(value)
 
 
-# ---------------------------------------------------------------- opened
-
-
 def store_target(target: str) -> str:
     """Return the path or URL of the store; a reference such as `env:NAME` is looked up."""
     from lyra.core.secrets.secret import Secret, is_reference
@@ -338,7 +327,7 @@ def store_target(target: str) -> str:
 @contextmanager
 def open_stored(target: str) -> Iterator[Store]:
     """Provide the store, to be read beside the kernel that may own it. A wrong one is a mistake of the command line."""
-    from lyra.store.reader import open_to_read
+    from lyra.store.space import open_to_read
 
     try:
         store = open_to_read(store_target(target))
@@ -379,7 +368,7 @@ def open_run(store: Store, word: str) -> Iterator[OpenedRun]:
 
 def timeline_of(store: Store, pid: str) -> RunTimeline:
     """Return the run of a process, by pid or name."""
-    from lyra.observe.timeline.journal import StoredRows
+    from lyra.observe.timeline.state import StoredRows
     from lyra.observe.timeline.timeline import RunTimeline
 
     try:

@@ -15,8 +15,7 @@ from lyra.cli.app import Invocation, json_option
 from lyra.cli.render import document, note, printable, table
 
 if TYPE_CHECKING:
-    from lyra.sage.imports.apply import ImportedFile
-    from lyra.sage.imports.planned import ImportPlace, LeftOut
+    from lyra.sage.imports.apply import ImportedFile, ImportPlace, LeftOut
 
 _AGENTS: Final = ("claude", "codex", "cursor", "memory")
 _WORDS: Final = {"new": "new", "change": "changed", "same": "as it was", "remove": "removed", "kept": "kept"}
@@ -56,7 +55,10 @@ def import_(
         return
     _show(changes, left_out, dry_run=dry_run)
     if not of_user and not dry_run and not undo and any(change.act in ("new", "change") for change in changes):
-        _ask_for_trust(invocation, place)
+        from lyra.cli.commands.trust import ask_for_trust
+
+        note("files of a project count once you trust them")
+        ask_for_trust(invocation, place.root, rules=True)
 
 
 def _show(changes: list[ImportedFile], left_out: list[LeftOut], *, dry_run: bool) -> None:
@@ -73,13 +75,6 @@ def _show(changes: list[ImportedFile], left_out: list[LeftOut], *, dry_run: bool
         click.echo("\nleft out:")
         for source, what, why in left_out:
             click.echo(printable(f"  {source}  {what}: {why}"))
-
-
-def _ask_for_trust(invocation: Invocation, place: ImportPlace) -> None:
-    from lyra.cli.commands.trust import ask_for_trust
-
-    note("files of a project count once you trust them")
-    ask_for_trust(invocation, place.root, rules=True)
 
 
 def _data(place: ImportPlace, changes: list[ImportedFile], left_out: list[LeftOut]) -> dict[str, Any]:

@@ -96,22 +96,18 @@ def remove(session: tuple[str, ...]) -> None:
     with SessionIndex() as index:
         records = [index.get(prefix) for prefix in session]
         for record in records:
-            _remove_worktrees(record)
+            # Remove the git worktrees and branches of the session's sub-agents, which are in the user's repository.
+            import asyncio
+            from pathlib import Path
+
+            from lyra.sage.agent.worktrees.worktrees import Worktrees, worktrees_folder
+            from lyra.sage.session.record import sessions_folder
+
+            root = worktrees_folder(sessions_folder() / record.id)
+            if Path(root).exists() and Path(record.folder).is_dir():
+                asyncio.run(Worktrees(record.folder, root).clean_up(()))
             index.remove(record.id)
             note(f"removed {record.id}  {printable(record.label)}")
-
-
-def _remove_worktrees(record: SessionRecord) -> None:
-    """Remove the git worktrees and branches of the session's sub-agents, which are in the user's repository."""
-    import asyncio
-    from pathlib import Path
-
-    from lyra.sage.agent.worktrees.worktrees import Worktrees, worktrees_folder
-    from lyra.sage.session.record import sessions_folder
-
-    root = worktrees_folder(sessions_folder() / record.id)
-    if Path(root).exists() and Path(record.folder).is_dir():
-        asyncio.run(Worktrees(record.folder, root).clean_up(()))
 
 
 def _read(prefix: str) -> Any:
@@ -145,8 +141,6 @@ def _say(text: str) -> None:
     sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
 
 
-# ---------------------------------------------------------------- usage
-
 _GROUPS: Final = ("day", "session", "model", "agent")
 
 
@@ -172,7 +166,7 @@ def usage(invocation: Invocation, *, days: int, by: Any, as_json: bool) -> None:
             {
                 "by": by,
                 "days": days,
-                "rows": [_usage_data(row) for row in sums],
+                "rows": [{**row._asdict(), "cost_usd": row.cost_usd, "cache_share": row.cache_share} for row in sums],
                 "cost_usd": None if any(row.unpriced_calls for row in sums) else _total(sums) / 1_000_000,
                 "today_usd": today / 1_000_000,
                 "daily_budget_usd": None if limit is None else limit / 1_000_000,
@@ -190,17 +184,10 @@ def _total(sums: list[UsageSum]) -> int:
     return sum(row.cost_micro_usd for row in sums)
 
 
-def _usage_data(row: UsageSum) -> dict[str, Any]:
-    return {**row._asdict(), "cost_usd": row.cost_usd, "cache_share": row.cache_share}
-
-
 def _row(row: UsageSum) -> tuple[str, ...]:
     cost = "?" if row.cost_usd is None else f"${row.cost_usd:.4f}"
     counts = (str(row.calls), f"{row.input_tokens}", f"{row.output_tokens}", f"{round(100 * row.cache_share)} %")
     return (row.group, *counts, cost)
-
-
-# ---------------------------------------------------------------- status
 
 
 @click.command(cls=CliCommand, uses_trust=True)

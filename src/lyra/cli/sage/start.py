@@ -120,7 +120,8 @@ def start(
     printed = printed or form != "text" or mode_of_text is not None or given["schema_text"] is not None
     interactive = not printed and sys.stdin.isatty() and sys.stdout.isatty()
     words = " ".join(task)
-    if resume == "" and interactive and not (continues or fork or fork_before):
+    picks = resume == "" and interactive and not (continues or fork or fork_before)
+    if picks:
         resume, words = None, "/resume"
     resume = check_resume(resume, continues=continues)
     fork = fork or fork_before is not None
@@ -130,7 +131,8 @@ def start(
     from lyra.sage.agent.live import SessionStart
 
     take_over_settings(resume, given)
-    beginning = SessionStart(resume=resume, fork=fork, before_turn=fork_before, title=title)
+    model = given["model"] or "" if picks else ""
+    beginning = SessionStart(resume=resume, fork=fork, before_turn=fork_before, title=title, model=model)
     requested = given_form == _STREAM
     if interactive:
         ctx.exit(run_interactive(invocation, given, beginning, words, on_open, verbose=verbose))
@@ -217,8 +219,6 @@ async def _converse(
         return await converse(equipped, invocation.config, beginning, lines, tell, first=first, warn=opened)
 
 
-# ---------------------------------------------------------------- interactive
-
 _NOT_SET_UP: Final = 2  # no model, and the person left
 
 
@@ -264,8 +264,6 @@ def run_interactive(
     with logs_to_file() as logs:
         return asyncio.run(run())
 
-
-# ---------------------------------------------------------------- text output
 
 _ABOUT_CHARS_MAX: Final = 100
 

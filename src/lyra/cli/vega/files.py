@@ -62,7 +62,7 @@ class Files:
         path = os.path.normpath(os.path.join(os.path.dirname(importing), target))
         if not os.path.isfile(path):
             return None
-        name = self.name if _is_same_file(path, self.name) else path
+        name = self.name if os.path.realpath(path) == os.path.realpath(self.name) else path
         text = self._text(name, read(path))
         if path.endswith(NODE_FILES):
             from lyra.vesper.runtime.faces import read_file
@@ -113,11 +113,6 @@ def _stdin() -> bytes:
     return sys.stdin.buffer.read(_BYTES_MAX + 1)
 
 
-def _is_same_file(path: str, other: str) -> bool:
-    return os.path.realpath(path) == os.path.realpath(other)
-
-
-# ---------------------------------------------------------------- showing
 def say_problems(error: SourceError) -> None:
     """All that is wrong with a source, with its lines and carets."""
     problems: Iterable[Diagnostic] = error.fields.get("problems") or ()
@@ -170,7 +165,6 @@ def _say(text: str, head: str) -> None:
     click.echo(text, err=True)
 
 
-# ---------------------------------------------------------------- as data
 def problem_data(problem: Diagnostic) -> dict[str, Any]:
     return {
         "file": problem.file,

@@ -155,28 +155,22 @@ class LiveTable:
         if self._terminal_is_closed:
             return
         try:
-            self._show()
+            from rich.cells import cell_len
+
+            lines = self._lines()
+            # Moves the cursor to the first line of the table; a window that became narrower wraps lines into several.
+            width = max(1, self._console.width)
+            rows = sum(max(1, -(-line_width // width)) for line_width in self._widths)
+            text = f"\r\x1b[{rows}A" if rows else "\r"
+            if self._held:
+                self._write_flushed(self._err, f"{text}\x1b[J")
+                self._print_held()
+                text = ""
+            self._write_flushed(self._err, text + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J")
+            self._widths = [cell_len(click.unstyle(line)) for line in lines]
         except OSError:  # The terminal was closed. Drawing stops here; the next printed line raises and ends the run.
             self._terminal_is_closed = True
             self._takes_out = False
-
-    def _show(self) -> None:
-        from rich.cells import cell_len
-
-        lines = self._lines()
-        text = self._cursor_up()
-        if self._held:
-            self._write_flushed(self._err, f"{text}\x1b[J")
-            self._print_held()
-            text = ""
-        self._write_flushed(self._err, text + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J")
-        self._widths = [cell_len(click.unstyle(line)) for line in lines]
-
-    def _cursor_up(self) -> str:
-        """Moves the cursor to the first line of the table; a window that became narrower wraps lines into several."""
-        width = max(1, self._console.width)
-        rows = sum(max(1, -(-line_width // width)) for line_width in self._widths)
-        return f"\r\x1b[{rows}A" if rows else "\r"
 
     def _print_held(self) -> None:
         held, self._held = self._held, []

@@ -129,8 +129,6 @@ class ProgramOutput:
         ctx.exit(0 if failed is None else failed.exit_code)
 
 
-# ---------------------------------------------------------------- call records
-
 _TOLD: Final = {"trace.span": "span", "trace.event": "event"}
 _KEPT: Final = ("began", "place")  # of a row in the journal, for `vega trace`
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.vega.repl import ReplSession
     from lyra.vega.runtime.world import RunOptions
-    from lyra.vega.syntax.source import Diagnostic
 
 
 _HELP: Final = """\
@@ -190,16 +189,13 @@ class _Repl:
     def _say_wrong(self, error: SourceError) -> None:
         problems = [problem for problem in error.fields.get("problems") or () if problem.is_error]
         for problem in problems:
-            say_problem(self._restore_line(problem))
+            # The mistake with the line as it was typed; a line of earlier text is shown by itself.
+            import msgspec
+
+            line = max(problem.line - self.session.lines_before, 0) if problem.file == NAME else problem.line
+            say_problem(msgspec.structs.replace(problem, line=line))
         if not problems:
             say_problems(error)
-
-    def _restore_line(self, problem: Diagnostic) -> Diagnostic:
-        """Return the mistake with the line as it was typed; a line of earlier text is shown by itself."""
-        import msgspec
-
-        line = max(problem.line - self.session.lines_before, 0) if problem.file == NAME else problem.line
-        return msgspec.structs.replace(problem, line=line)
 
     def _say_failed(self, error: LyraError) -> None:
         facts = error.fields

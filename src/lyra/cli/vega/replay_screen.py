@@ -102,7 +102,10 @@ class Screen:
 
     def _loop(self) -> None:
         while True:
-            self._draw()
+            width, height = _size()
+            colours = wants_colour(sys.stdout)
+            lines = screen(self._player, width, height, colours=colours, message=printable(self._message))
+            self._show(lines)
             key = self._key()
             if key is None:
                 return
@@ -203,12 +206,6 @@ class Screen:
         return True
 
     # ------------------------------------------------------------ drawing
-
-    def _draw(self) -> None:
-        width, height = _size()
-        colours = wants_colour(sys.stdout)
-        lines = screen(self._player, width, height, colours=colours, message=printable(self._message))
-        self._show(lines)
 
     def _page(self, lines: list[str]) -> bool:
         """Return an answer that needs more room, page by page, until a key is pressed."""

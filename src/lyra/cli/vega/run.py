@@ -134,7 +134,13 @@ def _ran(invocation: Invocation, program: Program, output: ProgramOutput, **opti
     if invocation.flags:
         _ = invocation.config  # an unknown setting is reported before anything runs
     elif output.live is None and is_plain(program):
-        return _json_value(run_plain(program, output.write, options["args"]))
+        value = run_plain(program, output.write, options["args"])
+        if value is None or type(value) in (bool, int, str):
+            return value
+        convert: Callable[[Any], Any]
+        from lyra.vega.runtime.convert import to_python as convert
+
+        return convert(value)
     import asyncio
 
     from lyra.cli.process_io import run_with_ctrl_c
@@ -162,7 +168,6 @@ def _ran(invocation: Invocation, program: Program, output: ProgramOutput, **opti
         output.check()
 
 
-# ---------------------------------------------------------------- --json
 def _tell_wrong(file: str, error: SourceError) -> None:
     from lyra.cli.render import document
 
@@ -170,13 +175,3 @@ def _tell_wrong(file: str, error: SourceError) -> None:
     document(
         {"file": file, "ok": False, "problems": problems or [{"message": error.message, "hint": error.hint or ""}]}
     )
-
-
-def _json_value(value: Any) -> Any:
-    """Return what a plain program returns, as Python; most return nothing."""
-    if value is None or type(value) in (bool, int, str):
-        return value
-    convert: Callable[[Any], Any]
-    from lyra.vega.runtime.convert import to_python as convert
-
-    return convert(value)

@@ -292,7 +292,11 @@ def _response(
         except json.JSONDecodeError as error:
             raise ConfigError(f"--data is no JSON: {error}", key="--data") from None
     if asked.kind == "confirmation":
-        return response | {"approved": _consent(text, approved)} | ({"text": text} if text else {})
+        # Yes or no, in either form; a text beside --yes or --no says why.
+        consent = _CONSENT.get(text.lower()) if text is not None and approved is None else approved
+        if consent is None:
+            raise ConfigError("this question is answered with yes or no", hint="--yes, or --no", key="TEXT")
+        return response | {"approved": consent} | ({"text": text} if text else {})
     if asked.kind == "in_doubt":
         return response | {"decision": _decision(text, approved, data)}
     if approved is not None and asked.kind == "clarification":
@@ -304,14 +308,6 @@ def _response(
     if not response:
         raise ConfigError("an empty text is no answer", hint="say something, or give --data JSON", key="TEXT")
     return response
-
-
-def _consent(text: str | None, approved: bool | None) -> bool:
-    """Yes or no, in either form; a text beside --yes or --no says why."""
-    consent = _CONSENT.get(text.lower()) if text is not None and approved is None else approved
-    if consent is None:
-        raise ConfigError("this question is answered with yes or no", hint="--yes, or --no", key="TEXT")
-    return consent
 
 
 def _decision(text: str | None, approved: bool | None, data: str | None) -> str:

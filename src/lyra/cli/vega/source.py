@@ -158,9 +158,6 @@ def _write(path: str, data: bytes) -> None:
         raise ConfigError(f"{path} cannot be written: {error.strerror}", key=path) from None
 
 
-# ---------------------------------------------------------------- lsp
-
-
 @click.command(cls=CliCommand, name="lsp")
 @click.pass_context
 def lsp(ctx: click.Context, /) -> None:
@@ -175,8 +172,6 @@ def lsp(ctx: click.Context, /) -> None:
 
     ctx.exit(serve(VegaLanguage(read_node=read_file)))
 
-
-# ---------------------------------------------------------------- new
 
 _NAME: Final = re.compile(r"[A-Za-z_][\w.-]*")
 
@@ -270,9 +265,6 @@ def new(*, name: str) -> None:
         raise ConfigError(f"{folder} cannot be made: {error.strerror}", key="NAME") from None
     click.echo(f"made {folder}: {', '.join(files)}")
     click.echo(f"  cd {folder} && vega run main.vega --model sim/echo")
-
-
-# ---------------------------------------------------------------- plan
 
 
 @click.command(cls=CliCommand, name="plan")

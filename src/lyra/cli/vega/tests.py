@@ -63,7 +63,12 @@ def test(ctx: click.Context, /, *, files: tuple[str, ...], model: str, part: str
                 for ran in _tests(name, program, part, model=model, settings=settings, nodes=nodes):
                     done.append(ran)
                     if not as_json:
-                        _show(ran, source_files)
+                        mark = click.style("ok", fg="green") if ran.error is None else click.style("FAILED", fg="red")
+                        click.echo(f"{mark}  {ran.file}: {ran.name}")
+                        if ran.error is not None:
+                            for line in ran.output:
+                                click.echo(f"    | {line}")
+                            say_error(ran.error, source_files.line)
     failed = sum(ran.error is not None for ran in done)
     if as_json:
         _tell(done, failed, wrong)
@@ -102,15 +107,6 @@ def _run(file: str, program: Program, info: TestInfo, **options: Any) -> Ran:
     except VegaError as error:
         return Ran(file, info.name, error, output)
     return Ran(file, info.name, None, output)
-
-
-def _show(ran: Ran, files: Files) -> None:
-    mark = click.style("ok", fg="green") if ran.error is None else click.style("FAILED", fg="red")
-    click.echo(f"{mark}  {ran.file}: {ran.name}")
-    if ran.error is not None:
-        for line in ran.output:
-            click.echo(f"    | {line}")
-        say_error(ran.error, files.line)
 
 
 def _sum(count: int, failed: int, files: int) -> str:

@@ -213,9 +213,6 @@ def _description(node: Node, program: NodeProgram) -> dict[str, Any]:
     }
 
 
-# ---------------------------------------------------------------- fmt
-
-
 @click.command(cls=CliCommand, name="fmt")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--check", "only_check", is_flag=True, help="Change nothing; exit 1 if a file has another layout.")
@@ -244,9 +241,6 @@ def fmt(ctx: click.Context, /, *, files: tuple[str, ...], only_check: bool, to_s
             path.write_text(result, encoding="utf-8", newline="\n")
             note(printable(f"formatted {path}"))
     ctx.exit(2 if is_broken else 1 if only_check and differs else 0)
-
-
-# ---------------------------------------------------------------- lsp
 
 
 @click.command(cls=CliCommand, name="lsp")

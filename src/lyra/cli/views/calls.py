@@ -17,8 +17,7 @@ import click
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.commands.store import jsonable, must_be_a_kind
 from lyra.cli.render import document, moment, note, printable, table
-from lyra.cli.views.processes import dollars, state_words
-from lyra.cli.views.source import Folded, RowSource, run_option, source, target_argument
+from lyra.cli.views.processes import Folded, RowSource, dollars, run_option, source, state_words, target_argument
 from lyra.core.checking.check import did_you_mean
 from lyra.core.event import Event
 from lyra.errors import NoSuchProcess
@@ -107,8 +106,6 @@ def _bar(call: CallRecord, first: float, last: float) -> str:
     return f"[{' ' * begin}{'=' * (end - begin)}{' ' * (_BAR - end)}]"
 
 
-# ---------------------------------------------------------------- events
-
 _SHOWN: Final = 120  # characters of an event's data
 _LOOK_S: Final = 0.3
 
@@ -167,9 +164,6 @@ def _show(event: Event, *, as_json: bool) -> None:
     words = json.dumps(data, ensure_ascii=False)
     shown = words if len(words) <= _SHOWN else words[: _SHOWN - 1] + "…"
     click.echo(printable(f"{event.seq:>6}  {moment(event.time)}  {event.pid or '-'}  {event.kind}  {shown}"))
-
-
-# ---------------------------------------------------------------- cost
 
 
 @click.command(cls=CliCommand)

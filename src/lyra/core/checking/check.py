@@ -165,7 +165,6 @@ def sendable_text(value: Any, what: str) -> str:
     return text
 
 
-# ---------------------------------------------------------------- report
 # The mistakes of one file: gathered with their places, so that a person sees all of them at once.
 
 

@@ -367,7 +367,6 @@ def count_named_words(words: Sequence[str]) -> int:
     return min(through, len(words))
 
 
-# ---------------------------------------------------------------- ordinary
 # Programs that are known to take no argument for a command: names of files, patterns, packages, subcommands.
 
 ORDINARY: Final = words_of(

@@ -165,7 +165,6 @@ class Breaker:
         return state
 
 
-# ---------------------------------------------------------------- admission
 # Admission: the state of one effect's rate limit and circuit breaker, and how long it lasts.
 
 

@@ -67,7 +67,6 @@ class Policy(FrozenSettings, frozen=True):
 _PLAIN: Final = Policy()
 
 
-# ---------------------------------------------------------------- restart
 # Supervision as a declaration, and the window that counts restarts.
 
 STRATEGIES: Final[dict[str, str]] = {

@@ -181,7 +181,6 @@ def error_text(error: object) -> str:
         return f"<{type(error).__name__} without a text>"
 
 
-# ---------------------------------------------------------------- pauses
 _KINDS: Final[dict[str, Callable[[Backoff, int], float]]] = {
     "exponential": lambda backoff, attempt: backoff.initial_s * backoff.factor ** (attempt - 1),
     "linear": lambda backoff, attempt: backoff.initial_s * attempt,
@@ -227,7 +226,6 @@ class Backoff(FrozenSettings, frozen=True):
         return min(max(pause, 0.0), self.max_s)
 
 
-# ---------------------------------------------------------------- tries
 class Retry(FrozenSettings, frozen=True):
     """Which errors are tried again, and how often. `max_attempts` counts calls: 3 is one and two more."""
 

@@ -123,7 +123,6 @@ class _NoWait:
 NO_WAIT: Final = _NoWait()
 
 
-# ---------------------------------------------------------------- timeouts
 # Awaiting something for so long and no longer, by the kernel's clock (which may be a simulated one).
 
 T = TypeVar("T")
@@ -163,7 +162,6 @@ async def in_time(clock: Clock, work: Awaitable[T], timeout_s: float, late: str 
     return value
 
 
-# ---------------------------------------------------------------- table
 # A layer above may run processes of its own that need nothing of the kernel yet: its Guests. They count as processes;
 # looking one up, or iterating, makes an ordinary process of it. Looking up one that ended long ago brings it back.
 

@@ -68,7 +68,6 @@ def check_type(word: Any) -> None:
     sendable_text(word, "a message type")
 
 
-# ---------------------------------------------------------------- stream
 # A reader of the bus that may be slower than the publisher: its queue is bounded and drops the oldest message.
 
 
@@ -153,7 +152,6 @@ class BusStream:
         self._queue.close()
 
 
-# ---------------------------------------------------------------- breaker
 # A circuit breaker for the bus: messages for a handler that keeps failing are refused for a while.
 
 

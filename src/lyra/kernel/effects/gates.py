@@ -314,8 +314,6 @@ def _limits(limit: RateLimit | None, breaker: Breaker | None) -> bytes:
     return canonical_hash("gate", (rate, held), {})
 
 
-# ---------------------------------------------------------------- declared effects: one gate for each name
-
 _NO_KEYWORDS: dict[str, Any] = {}
 
 

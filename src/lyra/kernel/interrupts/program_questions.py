@@ -97,7 +97,6 @@ class ProgramQuestions:
             self._by_pid.pop(old.pid, None)
 
 
-# ---------------------------------------------------------------- from outside a program
 # Pipelines and workers ask so. Each change is a row, an Event with the question, and a callback for the part whose
 # entry waits: `on_asked` and `on_answered`, with the pid.
 class OutsideQuestions:

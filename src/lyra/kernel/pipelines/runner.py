@@ -455,7 +455,6 @@ async def run_pipeline(ctx: Context) -> dict[str, Any]:
 run_pipeline.__lyra_spawns__ = lambda _kernel, _args: ()  # type: ignore[attr-defined]  # asked about by its own name
 
 
-# ---------------------------------------------------------------- stage process
 # The child reads the envelope itself (`Runner.work_of`), as a journaled reading, so that a replay has the same. Its
 # effects are its own: after a crash it continues where it was, and only an effect that was in flight is in doubt.
 

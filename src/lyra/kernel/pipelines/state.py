@@ -201,7 +201,6 @@ class WorkerLeases:
         self._timers.clear()
 
 
-# ---------------------------------------------------------------- state
 # The sessions of all pipelines, by pid: the fold of their rows (see `kernel.base.subsystem`), and their snapshot.
 
 _read: Final = msgspec.msgpack.Decoder(Envelope).decode

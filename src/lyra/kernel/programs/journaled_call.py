@@ -65,7 +65,6 @@ def _money(what: str, value: Any) -> Any:
     return Money(value) if what.endswith(".usd") and isinstance(value, int) else value
 
 
-# ---------------------------------------------------------------- budget view
 # `ctx.budget`: the Budget of a process as its program sees it.
 
 
@@ -92,7 +91,6 @@ class BudgetView:
         return self._process.budget
 
 
-# ---------------------------------------------------------------- journaled wait
 # A wait for something outside the program whose outcome is journaled as a reading: a replay gets the same value.
 
 _FORM: Final = "read"  # the word in the journal

@@ -219,7 +219,6 @@ def lower(word: Any) -> Any:
     return word.lower() if isinstance(word, str) else word
 
 
-# ---------------------------------------------------------------- balancing
 # Which service takes a request: the least loaded one of those that a word means.
 
 INSTANCE: Final = "/"  # between the name of a service and that of one of its instances
@@ -270,7 +269,6 @@ def least_loaded(candidates: Iterable[tuple[str, Mapping[str, Any], Any]]) -> st
     return min(candidates, key=rank)[0]
 
 
-# ---------------------------------------------------------------- health checks
 # Health checks of services: repeated on the kernel's clock, never two of one service at a time.
 
 
@@ -340,7 +338,6 @@ async def answer_of(function: Callable[..., Any], *args: Any) -> Any:
     return await answer if hasattr(type(answer), "__await__") else answer
 
 
-# ---------------------------------------------------------------- inference
 # Inference requests: which services have a model, the texts of an input, and the error for a used-up time quota.
 
 

@@ -166,8 +166,6 @@ def _word(value: Any, what: str) -> None:
         raise ConfigError(f"{what} has a name")
 
 
-# ---------------------------------------------------------------- ranking: BM25, over an index that grows and shrinks
-
 _WORD: Final = re.compile(r"\w+", re.UNICODE)
 _SATURATION: Final = 1.2  # how soon repetitions of a word stop to count (k1)
 _LENGTH: Final = 0.75  # how much the length of a text lowers its score (b)

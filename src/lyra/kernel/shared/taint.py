@@ -172,7 +172,6 @@ def _has_text(event: Event) -> bool:
     )
 
 
-# ---------------------------------------------------------------- withdrawals
 # Withdrawals: the questions to agent processes whose sender was told that they failed.
 
 
@@ -233,7 +232,6 @@ class Withdrawals(Subsystem):
             self._core.fact(self.state, process.known_as, "message.passed", {"request": request_id})
 
 
-# ---------------------------------------------------------------- person acts
 # Acts of people: who changed what from outside the kernel, or was refused it, journaled for the audit.
 
 

@@ -222,7 +222,6 @@ def _find_changes(before: Envelope, given: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-# ---------------------------------------------------------------- envelopes
 # An envelope for what a caller gave: text, a mapping of fields, or an envelope as it is.
 
 _OWNED: Final = ("request_id", "user_id", "session_id")

@@ -188,7 +188,6 @@ def _text(value: Any) -> str:
     return text[:_TEXT_CHARS_MAX]
 
 
-# ---------------------------------------------------------------- pauses
 # Where processes stood still, as Events tell it: between two tries of an effect, and while a person was asked.
 
 _PAUSES_MAX: Final = 10_000  # kept by one fold; older ones are dropped first

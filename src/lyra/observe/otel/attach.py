@@ -22,7 +22,7 @@ from lyra.core.event import Event
 from lyra.core.trace_context import TraceBridge, set_bridge
 from lyra.errors import ConfigError, StoreError
 from lyra.observe.otel.conventions import CallDetails
-from lyra.observe.otel.environment import exporter_for, import_extra, is_disabled, is_wanted, read_content_places
+from lyra.observe.otel.requests import exporter_for, import_extra, is_disabled, is_wanted, read_content_places
 
 if TYPE_CHECKING:
     from opentelemetry._logs import LoggerProvider
@@ -241,7 +241,6 @@ def _logger_provider(exporter: Any) -> tuple[str, Any]:
     return "logger", provider
 
 
-# ---------------------------------------------------------------- export spans
 # Sends spans of records that were read back from a store to a collector, and waits until they have arrived.
 
 _BATCH: Final = 512

@@ -150,8 +150,6 @@ SHAPES: Final[dict[str, SpanShape]] = {
     "trace.span": SpanShape(lambda data: redact(str(data["name"]))[:_TEXT_CHARS_MAX], _program),
 }
 
-# ---------------------------------------------------------------- what a call's record leaves out
-
 _DETAILS: Final = {
     "response_model": "gen_ai.response.model",
     "response_id": "gen_ai.response.id",
@@ -181,7 +179,6 @@ def content_attributes(details: Mapping[str, Any]) -> Attributes:
     return {name: msgspec.json.encode(details[key]).decode() for key, name in _CONTENT.items() if details.get(key)}
 
 
-# ---------------------------------------------------------------- call details
 # What the records of model and tool calls leave out: settings, ids and, where the user asked for it, content.
 
 PART: Final = "call_details"
@@ -213,7 +210,6 @@ class CallDetails:
         self._kept.clear()
 
 
-# ---------------------------------------------------------------- instruments
 # Records the metrics of the GenAI conventions from Events, on a meter of OpenTelemetry.
 
 _TOKENS: Final = tuple(float(4**power) for power in range(14))

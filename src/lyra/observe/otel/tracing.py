@@ -172,7 +172,6 @@ class OtelBridge:
         propagate.inject(headers)
 
 
-# ---------------------------------------------------------------- log records
 # Exports the log of Lyra as OpenTelemetry log records, with the trace that each belongs to.
 
 CONTENT_EVENT: Final = "gen_ai.client.inference.operation.details"

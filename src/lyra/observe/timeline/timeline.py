@@ -21,8 +21,7 @@ from lyra.core.event import Event, is_failed_end
 from lyra.core.naming import VEGA_AGENT, VEGA_PROCESS, to_fixed_name
 from lyra.errors import ConfigError, NoSuchProcess
 from lyra.observe.history.processes import ProcessRecord, sum_into
-from lyra.observe.timeline.journal import RowReader, RunRows, value_of
-from lyra.observe.timeline.state import RunMoment
+from lyra.observe.timeline.state import RowReader, RunMoment, RunRows, value_of
 from lyra.observe.timeline.step import (
     OpenCalls,
     RunStep,

@@ -226,9 +226,6 @@ class SageSession(EditorSession):
             slash = await self._command("/plan go") if await self._questions.choose(*_PLAN) == "go" else None
             if slash is not None and slash.prompt is not None:
                 return await self._run_turn(slash.prompt, {})
-        return self._response(result)
-
-    def _response(self, result: ResultLine) -> schema.PromptResponse:
         status = "interrupted" if self._is_cancelled else result["status"]
         reason = STOP_REASONS.get(status)
         if reason is None:
@@ -380,8 +377,6 @@ def _select(name: str, title: str, category: Any, value: str, choices: Mapping[s
     )
 
 
-# ---------------------------------------------------------------- slash
-
 _LIST: Final = "the editor's list of sessions (session/list)"
 ELSEWHERE: Final[Mapping[str, str]] = {
     "resume": f"/resume is for terminals. Here another session is opened from {_LIST}, which loads it (session/load).",
@@ -412,8 +407,6 @@ def is_command(text: str) -> bool:
     """Return whether a prompt is a command; a path at its beginning is none."""
     return text.startswith("/") and "/" not in text[1:].split(maxsplit=1)[0] if text[1:].strip() else text == "/"
 
-
-# ---------------------------------------------------------------- editor files
 
 _EDITS: Final = ("Edit", "MultiEdit", "Write")
 _EDITOR_S: Final = 5.0

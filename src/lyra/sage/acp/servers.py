@@ -98,9 +98,6 @@ def _installation(command: str) -> list[str]:
     )
 
 
-# ---------------------------------------------------------------- session servers
-
-
 class SessionServers:
     """MCP servers that an editor hands over with a session of any agent, as tools of that session alone. `denied` gives
     the paths of a folder that its permission files deny: the servers do not see them."""

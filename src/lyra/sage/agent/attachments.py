@@ -146,7 +146,12 @@ async def _read(session: LiveSession, name: _Name) -> tuple[str, str, bool]:
     """Return the text of a file, folder or page, what it is in a few words, and whether it is of the user's own
     project."""
     if _PAGE.match(name.text):
-        return await _read_page(session, name.text)
+        url = name.text
+        decision = session.headless.setup.permissions.decide(subject_of("WebFetch", {"url": url}), tainted=False)
+        if not decision.allowed:
+            raise ConfigError("no rule allows it without a question; the model can ask for it")
+        output = str(await _call(session, _tool(session, "WebFetch"), url=url))
+        return _frame("page", url, output), f"{visible(url)}, {show_size(len(output))}", False
     path, size_bytes, is_own = await asyncio.to_thread(_find, session, name.text)
     if size_bytes is None:
         listing, words = await asyncio.to_thread(_list_folder, session, path, name.text)
@@ -189,14 +194,6 @@ def _list_folder(session: LiveSession, path: str, typed: str) -> tuple[str, str]
     rows = [f"{file.path}  {show_size(file.size_bytes)}" for file in listing.files if not hides(f"{path}/{file.path}")]
     count = f"{len(rows)}{' of more' if listing.more else ''} file{'' if len(rows) == 1 else 's'}"
     return _frame("folder", typed, "\n".join(rows) or "(empty)"), f"{visible(typed)}, {count}"
-
-
-async def _read_page(session: LiveSession, url: str) -> tuple[str, str, bool]:
-    decision = session.headless.setup.permissions.decide(subject_of("WebFetch", {"url": url}), tainted=False)
-    if not decision.allowed:
-        raise ConfigError("no rule allows it without a question; the model can ask for it")
-    output = str(await _call(session, _tool(session, "WebFetch"), url=url))
-    return _frame("page", url, output), f"{visible(url)}, {show_size(len(output))}", False
 
 
 def _tool(session: LiveSession, name: str) -> Tool:

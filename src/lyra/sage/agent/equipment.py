@@ -170,9 +170,6 @@ def _mark(place: Path) -> str:
         return mark
 
 
-# ---------------------------------------------------------------- kept files
-
-
 def keeping_files(snapshots: Snapshots, folder: str) -> Middleware:
     """Return the layer for the tools of an agent that works in `folder`."""
 
@@ -196,8 +193,6 @@ def keeping_files(snapshots: Snapshots, folder: str) -> Middleware:
 def _resolve_path(path: str, tool: Tool, folder: str) -> str:
     return os.path.join(tool.folders[0] if tool.folders else folder, os.path.expanduser(path))
 
-
-# ---------------------------------------------------------------- session prompt
 
 _PLAIN_BRANCH: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,80}\Z")
 

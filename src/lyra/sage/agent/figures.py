@@ -19,9 +19,7 @@ from lyra.core.budgets.budget import Budget
 from lyra.core.budgets.money import Money
 from lyra.core.clock import Clock
 from lyra.core.event import Event, ModelCalled
-from lyra.core.message import Message
 from lyra.core.secrets.redact import redact
-from lyra.core.tool import Tool
 from lyra.errors import BudgetExceeded, ConfigError, StoreError
 from lyra.kernel.kernel import Kernel
 from lyra.models.pricing import context_window
@@ -72,9 +70,6 @@ class ContextFigures(NamedTuple):
         return min(100, round(100 * self.tokens.total / self.window)) if self.window else None
 
 
-# ---------------------------------------------------------------------- usage
-
-
 def usage_figures(spending: SessionSpending, session: str) -> UsageFigures:
     """Return what the session, its last turn, its agents and its models have used, and its tightest limit."""
     log = spending.log
@@ -89,9 +84,6 @@ def usage_figures(spending: SessionSpending, session: str) -> UsageFigures:
     )
 
 
-# ---------------------------------------------------------------------- context
-
-
 def context_figures(agent: Agent, session: AgentSession | None, kernel: Kernel) -> ContextFigures:
     """Measure the next request by part, against the window of the model."""
     system, memory, summary = _prompt_parts(agent)
@@ -100,8 +92,8 @@ def context_figures(agent: Agent, session: AgentSession | None, kernel: Kernel) 
     parts = (
         _text_tokens(system),
         _text_tokens(memory),
-        _tool_tokens(tools),
-        _message_tokens(messages) + _text_tokens(summary),
+        TOOLS_TOKENS + _tokens(Measure().size(Request(model="", messages=(), tools=tools))) if tools else 0,
+        _tokens(Measure().messages(messages)) + MESSAGE_TOKENS * len(messages) + _text_tokens(summary),
     )
     total = sum(parts)
     counted = (
@@ -148,19 +140,9 @@ def _first_prompt(system: Any) -> str:
     return system.now() if isinstance(system, SessionPrompt) else system if isinstance(system, str) else ""
 
 
-def _tool_tokens(tools: tuple[Tool, ...]) -> int:
-    return TOOLS_TOKENS + _tokens(Measure().size(Request(model="", messages=(), tools=tools))) if tools else 0
-
-
-def _message_tokens(messages: tuple[Message, ...]) -> int:
-    return _tokens(Measure().messages(messages)) + MESSAGE_TOKENS * len(messages)
-
-
 def _tokens(size: Size) -> int:
     return int(size.wordy * _TOKENS_A_BYTE + size.dense * _TOKENS_A_DENSE_BYTE) + size.images * _IMAGE_TOKENS
 
-
-# ---------------------------------------------------------------- spending
 
 _CALLED: Final = "model.called"
 _FLAG: Final = "--max-budget-usd"
@@ -205,8 +187,6 @@ class SessionSpending:
             self.log.add(call, now=self._clock.now())
         except StoreError as error:
             self.problem = error.message
-
-    # ------------------------------------------------------------------ limits
 
     def limits(self) -> dict[str, tuple[Money, Money]]:
         """Return the limits that are set: by the name of the setting, what has been spent and what may be."""

@@ -102,8 +102,10 @@ class FileAgent:
         model = model_of(options, config, how=_NAME_A_MODEL)
         self._spec = _spec(definition, self._setup.permissions.mode, model)
         plugin_hooks = [hook for hooks in extensions.hooks().values() for hook in hooks]
+        # The name of its program: a store may hold sessions with agents of the same name in other folders, and theirs
+        # must not continue here.
         self.agent: Agent[Any] = Agent(
-            _name_in(definition.name, self.folder),
+            f"{definition.name}.{blake2b(self.folder.encode(errors='surrogateescape'), digest_size=6).hexdigest()}",
             model=self._spec.model,
             system=definition.system,
             tools=self._setup.tools,
@@ -115,7 +117,12 @@ class FileAgent:
             **answering_settings(options, config),
         )
         self.agent.continuations = CONTINUATIONS
-        self.notes = self._missing_tools()
+        rules = [text for text in self.definition.tools or () if not text.startswith(_SERVER_TOOL)]
+        names = [tool.name for tool in all_tools(self._setup.tools)]
+        self.notes = tuple(
+            f"{self.definition.source} names no tool with {rule!r}" + (f"; did you mean {meant!r}?" if meant else "")
+            for rule, meant in unknown_tools(rules, names)
+        )
 
     def grant(self) -> Grant:
         """Return the rights of its processes, for the tools there are now."""
@@ -133,14 +140,6 @@ class FileAgent:
 
         kernel.on_event(regrant, kinds=("tools.changed",))
 
-    def _missing_tools(self) -> tuple[str, ...]:
-        rules = [text for text in self.definition.tools or () if not text.startswith(_SERVER_TOOL)]
-        names = [tool.name for tool in all_tools(self._setup.tools)]
-        return tuple(
-            f"{self.definition.source} names no tool with {rule!r}" + (f"; did you mean {meant!r}?" if meant else "")
-            for rule, meant in unknown_tools(rules, names)
-        )
-
     @staticmethod
     def uses_servers(definition: SubAgentDefinition) -> bool:
         """Return whether it may use tools of MCP servers, so that they have to be started."""
@@ -149,12 +148,6 @@ class FileAgent:
 
 def _spec(definition: SubAgentDefinition, mode: str, model: str) -> TaskSpec:
     return spec_of(definition, definition.name, definition.description, caller_mode=mode, caller_model=model)
-
-
-def _name_in(name: str, folder: str) -> str:
-    """Return the name of its program: a store may hold sessions with agents of the same name in other folders, and
-    theirs must not continue here."""
-    return f"{name}.{blake2b(folder.encode(errors='surrogateescape'), digest_size=6).hexdigest()}"
 
 
 def _more_tools(workspace: Workspace, extensions: Extensions) -> list[Tool | ToolSource]:

@@ -131,6 +131,11 @@ class LiveSession(SessionCore):
         self._turns.require_idle()
         return await undo(self, turn, force=force)
 
+    async def redo(self, *, force: bool = False) -> Undone:
+        """Take the last undo back. ConfigError where there was none since the last turn."""
+        self._turns.require_idle()
+        return await redo(self, force=force)
+
     async def checkpoint(self, name: str) -> Checkpoint:
         """Name the present state of files and conversation."""
         self._turns.require_idle()
@@ -178,14 +183,17 @@ class LiveSession(SessionCore):
     async def switch(self, session: str, *, fork: bool = False, before_turn: int | None = None) -> None:
         """Close this session and open another one in its place, or a copy of one. Where that fails, this one again."""
         self._turns.require_idle()
-        self.index.get(session)  # raises where there is none
+        model = self.start.model or self.index.get(session).model  # raises where there is none
         here = SessionStart(resume=self.id, root=str(self.root)) if self.facts.turns else self.start
         there = SessionStart(resume=session, fork=fork, before_turn=before_turn, root=str(self.root))
+        options = self.options
+        # What was chosen in this session (mode, effort, folders) goes with its copy, and with no other session.
+        wanted = options if fork else msgspec.structs.replace(self._given, model=model or self._given.model)
         await self.__aexit__(None, None, None)
         try:
-            await self._start_as(there)
+            await self._start_as(there, wanted)
         except LyraError:
-            await self._start_as(here)
+            await self._start_as(here, options)
             raise
 
     async def set_model(self, name: str) -> None:
@@ -254,6 +262,7 @@ class SessionCompaction:
 # ---------------------------------------------------------------- rewinding
 
 _CHECKPOINTS = "checkpoints"  # the setting: name → the position in the conversation
+_REDO = "redo"  # the setting: the checkpoint that each undo left, and the last turn then
 
 
 class Undone(NamedTuple):
@@ -275,12 +284,26 @@ async def undo(session: LiveSession, turn: int | None, *, force: bool) -> Undone
     shown, here = _names_of_files(session), facts.position(len(session.messages))
     before = facts.messages_before(undone[0], list(session.messages))
     restored = await asyncio.to_thread(session.snapshots.restore, number, force=force)
-    if restored.redo:
-        _mark(session, restored.redo, here)
-    told = await session.equipment.git_acts.undo(undone) if session.equipment is not None else []
+    _mark(session, restored.redo, here)
+    session.keep(**{_REDO: [*_redo_names(session), (restored.redo, facts.last_number)]})
+    told = await session.equipment.git_acts.move(undone) if session.equipment is not None else []
     await move(session, "undo", before, undone=undone)
     problems = [*told, *_problems(session, restored, undone)]
     return Undone(undone, [path for path in restored.paths if path in shown], problems)
+
+
+def _redo_names(session: LiveSession) -> list[Any]:
+    """Return the checkpoints of undos that can be taken back: those since the last turn began, the newest last."""
+    return [kept for kept in session.facts.settings.get(_REDO, []) if kept[1] == session.facts.last_number]
+
+
+async def redo(session: LiveSession, *, force: bool) -> Undone:
+    names = _redo_names(session)
+    if not names:
+        raise ConfigError("there is no undo to take back", hint="/restore goes to a checkpoint", key="turn")
+    redone = await restore(session, names[-1][0], force=force)
+    session.keep(**{_REDO: names[:-1]})
+    return redone
 
 
 async def checkpoint(session: LiveSession, name: str) -> Checkpoint:
@@ -298,16 +321,19 @@ async def restore(session: LiveSession, name: str, *, force: bool) -> Undone:
     facts, shown = session.facts, _names_of_files(session)
     here = facts.position(len(session.messages))
     restored = await asyncio.to_thread(session.snapshots.restore_checkpoint, name, force=force)
-    if restored.redo:
-        _mark(session, restored.redo, here)
+    _mark(session, restored.redo, here)
     target = facts.settings.get(_CHECKPOINTS, {}).get(name)
     undone: list[int] = []
+    told: list[str] = []
     if target is not None:
         standing, wanted = set(here["turns"]), set(target["turns"])
         undone = sorted(standing - wanted)
         messages = facts.messages_at(target, list(session.messages))
+        if session.equipment is not None:
+            told = await session.equipment.git_acts.move(undone, wanted - standing)
         await move(session, "restore", messages, undone=undone, redone=sorted(wanted - standing))
-    return Undone(undone, [path for path in restored.paths if path in shown], _problems(session, restored, undone))
+    problems = [*told, *_problems(session, restored, undone)]
+    return Undone(undone, [path for path in restored.paths if path in shown], problems)
 
 
 def _names_of_files(session: LiveSession) -> set[str]:

@@ -61,7 +61,7 @@ class SessionCore:
     def __init__(
         self, options: HeadlessOptions, config: Config | None = None, *, start: SessionStart | None = None
     ) -> None:
-        self.options = options
+        self.options = self._given = options
         self.start = start or SessionStart()
         self.config = config if config is not None else Config.load(options.folder, trust=options.trust, lenient=True)
         self.folder = os.path.realpath(options.folder)
@@ -114,8 +114,8 @@ class SessionCore:
         finally:
             self._close_files()
 
-    async def _start_as(self, start: SessionStart) -> None:
-        self.start, self.doubts, self.resumed = start, [], False
+    async def _start_as(self, start: SessionStart, options: HeadlessOptions) -> None:
+        self.start, self.doubts, self.resumed, self.options = start, [], False, options
         self._spending = None
         self._writer = SessionWriter(self.root, self.folder)
         await self.__aenter__()
@@ -414,7 +414,7 @@ async def repair(session: SessionCore, unfinished: UnfinishedTurn) -> list[str]:
     """Keep what the last run had done of its turn; sentences about what is in doubt."""
     start = len(session.messages)
     doubts = [
-        f"{call.name} {_short(call.arguments)}: it may or may not have taken effect"
+        f"{call.name} {preview(' '.join(map(str, call.arguments.values())), 80)}: it may or may not have taken effect"
         for call in unfinished.doubts
         if call.name not in TOOL_NAMES  # a sub-agent continues, and its answer is told
     ]
@@ -452,10 +452,6 @@ def explain_damage(error: Corrupt, record: SessionRecord, index: SessionIndex) -
     error.hint = f"{adopted}remove it: sage sessions rm {record.id}; or go on with another one: sage -r {other}"
 
 
-def _short(arguments: dict[str, Any]) -> str:
-    return preview(" ".join(str(value) for value in arguments.values()), 80)
-
-
 # ---------------------------------------------------------------- session start
 
 STORE_FILE: Final = "session.db"
@@ -470,6 +466,7 @@ class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
     fork: bool = False
     before_turn: int | None = None  # of a fork: the conversation before this turn
     title: str = ""
+    model: str = ""  # of the session that is opened next in place of this one; empty: that session's own
     root: str = ""  # the folder of all sessions; empty: in the user's data folder
 
 

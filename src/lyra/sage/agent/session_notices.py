@@ -57,8 +57,6 @@ class SessionNotices:
         if self._tell is not None:
             self._tell(notice)
 
-    # ------------------------------------------------------------------ tasks
-
     def _on_task(self, task: TaskRecord) -> None:
         description = visible(" ".join(task.description.split()))[:_DESCRIPTION_CHARS_MAX]
         level = "warning" if task.state in _WARNINGS else "info"
@@ -76,8 +74,6 @@ class SessionNotices:
         """Return the oldest open question of a task, as the `interrupt` line of a turn; None where it asks nothing."""
         task = next((record for record in self._session.tasks.list() if record.id == task_id), None)
         return None if task is None else task.question_line()
-
-    # ------------------------------------------------------------------ extensions
 
     def look(self) -> bool:
         """Look whether files of extensions have changed; True if what they give has."""

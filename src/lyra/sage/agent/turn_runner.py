@@ -107,7 +107,16 @@ class TurnRunner:
         has_answer = status == "success" or bool(text)  # one that was cut off is an answer, too
         try:
             if not has_answer and session.process.alive:
-                await self._keep(partial, status)
+                # Put the messages of a turn without an answer into the conversation.
+                process = self._session.process
+                messages = list(process.execution.messages) if process.execution is not None else []
+                messages = repair_messages(messages, partial.results, _STOPPED)
+                words = partial.text
+                if status == "interrupted":
+                    words = f"{words}\n\n{_CUT_OFF}" if words else _CUT_OFF
+                if words and messages:
+                    messages.append(Message("assistant", words))
+                await process.revise(partial.start, messages)
         finally:
             self.partial = None
             session.steering.clear()
@@ -136,18 +145,6 @@ class TurnRunner:
             "turns": partial.model_calls(metrics),
         }
 
-    async def _keep(self, partial: PartialTurn, status: str) -> None:
-        """Put the messages of a turn without an answer into the conversation."""
-        process = self._session.process
-        messages = list(process.execution.messages) if process.execution is not None else []
-        messages = repair_messages(messages, partial.results, _STOPPED)
-        words = partial.text
-        if status == "interrupted":
-            words = f"{words}\n\n{_CUT_OFF}" if words else _CUT_OFF
-        if words and messages:
-            messages.append(Message("assistant", words))
-        await process.revise(partial.start, messages)
-
 
 def _text_of(content: Content) -> str:
     """Return the words of a message: images are named, not shown."""
@@ -155,9 +152,6 @@ def _text_of(content: Content) -> str:
     if isinstance(parts, str):
         return parts
     return " ".join(str(part.get("text") or f"[{part['type']}]") for part in parts)
-
-
-# ---------------------------------------------------------------- steering
 
 
 class Steering:
@@ -201,9 +195,6 @@ class Steering:
                 others.append(key)
         if self._tasks is not None:
             self._tasks.on_taken(others)
-
-
-# ---------------------------------------------------------------- partial
 
 
 class PartialTurn:

@@ -71,6 +71,16 @@ async def undo(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     return SlashResult.from_blocks(_turns(undone.turns), *_files(undone))
 
 
+async def redo(session: LiveSession, arguments: SlashArguments) -> SlashResult:
+    force = "force" in arguments.flags("force")
+    arguments.none()
+    try:
+        redone = await session.redo(force=force)
+    except Conflict as conflict:
+        return _refuse(conflict, "/redo --force restores the files all the same")
+    return SlashResult.from_blocks("as before the undo", *_files(redone))
+
+
 async def rewind(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     """Go back to before an earlier prompt, which comes back to be changed and sent again."""
     words = [*arguments.at_most(1), *(f"--{flag}" for flag in arguments.flags("force"))]

@@ -50,7 +50,9 @@ async def cost(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     today = [total for total in log.sums("day") if total.group == local_day(SystemClock().now())]
     totals = [total._replace(group="this session") for total in log.sums("session", session=session.id)]
     blocks.append(_table("in all", [*totals, *(total._replace(group="today") for total in today)]))
-    return SlashResult.from_blocks(*blocks, *_limits(session))
+    limits = session.spending.limits()
+    rows = [(name, spent, limit, limit - spent if limit > spent else "none") for name, (spent, limit) in limits.items()]
+    return SlashResult.from_blocks(*blocks, *[table(("limit", "spent", "of", "left"), rows)] if rows else [])
 
 
 def _by(session: LiveSession, group: Any) -> Block:
@@ -70,12 +72,6 @@ def _table(name: str, totals: list[UsageSum], title: str = "") -> Block:
         for total in totals
     ]
     return table((name, *_COLUMNS), rows, title=title)
-
-
-def _limits(session: LiveSession) -> list[Block]:
-    limits = session.spending.limits()
-    rows = [(name, spent, limit, limit - spent if limit > spent else "none") for name, (spent, limit) in limits.items()]
-    return [table(("limit", "spent", "of", "left"), rows)] if rows else []
 
 
 async def context(session: LiveSession, arguments: SlashArguments) -> SlashResult:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import shutil
-from collections.abc import Sequence
 from typing import Final
 
 from lyra.core.secrets.visible import visible
@@ -14,7 +13,6 @@ from lyra.errors import ConfigError
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.commands.result import SlashArguments, SlashResult, diff, lines, short, table
 from lyra.sage.project.git_state import GitDiff, branch_diff, git_diff, remote_url
-from lyra.sage.session.snapshots import FileChange
 
 _DIFF_CHARS_MAX: Final = 200_000  # of what is shown
 _REVIEWED_CHARS_MAX: Final = 60_000  # of what a model is given
@@ -62,16 +60,12 @@ async def diff_(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     changes = session.changes(turn)
     if changes:
         title = f"turn {turn}" if turn else "all turns of this session"
-        return _show_changes(changes, title)
+        diffs = [change.diff() for change in changes]
+        rows = [(visible(change.name), *_counts(unified)) for change, unified in zip(changes, diffs, strict=True)]
+        return SlashResult.from_blocks(table(("file", "+", "−"), rows, title=title), diff(_cut_diff("".join(diffs))))
     if turn is not None:
         return SlashResult.from_blocks(f"turn {turn} changed no file")
     return _show_git_diff(await git_diff(session.folder))
-
-
-def _show_changes(changes: Sequence[FileChange], title: str) -> SlashResult:
-    diffs = [change.diff() for change in changes]
-    rows = [(visible(change.name), *_counts(unified)) for change, unified in zip(changes, diffs, strict=True)]
-    return SlashResult.from_blocks(table(("file", "+", "−"), rows, title=title), diff(_cut_diff("".join(diffs))))
 
 
 def _counts(unified: str) -> tuple[int, int]:

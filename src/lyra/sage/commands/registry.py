@@ -133,6 +133,7 @@ _TABLE: Final = (
         project.review,
     ),
     SlashCommand("undo", "Restore files and conversation to before a turn.", "[TURN] [--force]", conversation.undo),
+    SlashCommand("redo", "Take the last undo back.", "[--force]", conversation.redo),
     SlashCommand(
         "rewind", "Go back to before an earlier prompt, to change it.", "[TURN] [--force]", conversation.rewind, "bare"
     ),
@@ -236,9 +237,6 @@ def _find_waiting_file(session: LiveSession, name: str) -> tuple[str, str] | Non
         if state != "trusted" and any(ask.name in names for ask in file.asks):
             return file.shown_name, state
     return None
-
-
-# ---------------------------------------------------------------- custom
 
 
 def custom_commands(session: LiveSession) -> dict[str, CustomCommand]:

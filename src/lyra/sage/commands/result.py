@@ -129,8 +129,6 @@ def _add_title(block: Block, title: str) -> Block:
     return {**block, "title": title} if title else block
 
 
-# ---------------------------------------------------------------- words
-
 _LENGTH_MAX: Final = 90
 
 
@@ -164,8 +162,6 @@ def short(text: str, length: int = _LENGTH_MAX) -> str:
     line = visible(" ".join(text.split()))
     return line if len(line) <= length else f"{line[: length - 1]}…"
 
-
-# ---------------------------------------------------------------- arguments
 
 _TEXT_LENGTH_MAX: Final = 100_000
 

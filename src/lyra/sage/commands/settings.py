@@ -38,7 +38,6 @@ _GO: Final = "The plan is approved. Carry it out now."
 _DAYS_BACK: Final = 60
 
 
-# ---------------------------------------------------------------- config
 async def config(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     words = arguments.at_most(1)
     rows = session.config.rows()
@@ -56,7 +55,6 @@ async def config(session: LiveSession, arguments: SlashArguments) -> SlashResult
     return SlashResult.from_blocks(table(("setting", "value", "from", ""), shown))
 
 
-# ---------------------------------------------------------------- model
 async def model(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     """Return a name with a slash is switched to; any other word is looked for in the published names of models."""
     words = arguments.at_most(1)
@@ -125,7 +123,6 @@ def _window(name: str) -> str:
     return tokens(size) if size else ""
 
 
-# ---------------------------------------------------------------- effort
 EFFORTS: Final = {
     "none": "no thinking before an answer",
     "low": "a little thinking, for work that is plain",
@@ -144,7 +141,6 @@ async def effort(session: LiveSession, arguments: SlashArguments) -> SlashResult
     return SlashResult.from_blocks(session.effort_note or f"effort: {session.effort}: {EFFORTS[session.effort]}")
 
 
-# ---------------------------------------------------------------- output
 async def output(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     words = arguments.at_most(1)
     now = str(session.facts.settings.get("output", "text"))
@@ -156,7 +152,6 @@ async def output(session: LiveSession, arguments: SlashArguments) -> SlashResult
     return SlashResult.from_blocks(f"output: {mode}: {OUTPUT_MODES[mode]}")
 
 
-# ---------------------------------------------------------------- folders
 async def add_dir(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     """Show the folders of a session, or add one."""
     path = arguments.text
@@ -167,12 +162,18 @@ async def add_dir(session: LiveSession, arguments: SlashArguments) -> SlashResul
     return SlashResult.from_blocks(lines(map(visible, folders)), "/add-dir FOLDER adds one")
 
 
-# ---------------------------------------------------------------- permissions
 async def permissions(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     flags = arguments.flags("keep")
     words = arguments.words
     if not words:
-        return _rules(session)
+        rules = session.headless.setup.permissions
+        order = ("deny", "ask", "allow")
+        ordered = sorted((*rules.rules, *rules.answers), key=lambda rule: order.index(rule.effect))
+        rows = [(rule.effect, visible(rule.text), visible(rule.source)) for rule in ordered]
+        mode = f"mode: {session.mode}: {MODES[session.mode]}"
+        if not rows:
+            return SlashResult.from_blocks(mode, 'no rules; /permissions allow "Bash(git diff *)" adds one')
+        return SlashResult.from_blocks(mode, table(("", "rule", "from"), rows))
     action = arguments.choice(words[0], ("allow", "deny", "mode"))
     if action == "mode":
         return await _mode(session, arguments, words[1:])
@@ -207,18 +208,6 @@ async def _mode(session: LiveSession, arguments: SlashArguments, words: list[str
     return SlashResult.from_blocks(f"mode: {session.mode}: {MODES[session.mode]}")
 
 
-def _rules(session: LiveSession) -> SlashResult:
-    rules = session.headless.setup.permissions
-    order = ("deny", "ask", "allow")
-    ordered = sorted((*rules.rules, *rules.answers), key=lambda rule: order.index(rule.effect))
-    rows = [(rule.effect, visible(rule.text), visible(rule.source)) for rule in ordered]
-    mode = f"mode: {session.mode}: {MODES[session.mode]}"
-    if not rows:
-        return SlashResult.from_blocks(mode, 'no rules; /permissions allow "Bash(git diff *)" adds one')
-    return SlashResult.from_blocks(mode, table(("", "rule", "from"), rows))
-
-
-# ---------------------------------------------------------------- plan
 async def plan(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     """Words other than open, go, off and clear are a task to plan."""
     word = arguments.text.strip()

@@ -146,7 +146,18 @@ async def tools(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     words = arguments.at_most(1)
     listed = dict(_all_tools(session))
     if words:
-        return _tool(session, arguments.choice(words[0], listed), listed)
+        name = arguments.choice(words[0], listed)
+        tool = listed[name]
+        inputs, required = tool.schema.get("properties", {}), tool.schema.get("required", ())
+        rows = [
+            (visible(field), "required" if field in required else "", short(str((about or {}).get("description", ""))))
+            for field, about in inputs.items()
+        ]
+        rules = _rules(session.headless.setup.permissions, name)
+        about = lines([visible(line) for line in tool.description.strip().split("\n")], title=visible(name))
+        return SlashResult.from_blocks(
+            about, *([table(("argument", "", ""), rows)] if rows else []), *([rules] if rules else [])
+        )
     permissions = session.headless.setup.permissions
     rows = [
         (visible(tool.name), _rules(permissions, tool.name), short(tool.description.strip().split("\n", 1)[0]))
@@ -159,20 +170,6 @@ def _all_tools(session: LiveSession) -> Iterable[tuple[str, Tool]]:
     agent = session.headless.agent
     sources = [tool for source in agent.sources for tool in source.__lyra_tools__()]
     return ((tool.name, tool) for tool in (*agent.tools.values(), *sources))
-
-
-def _tool(session: LiveSession, name: str, listed: dict[str, Tool]) -> SlashResult:
-    tool = listed[name]
-    inputs, required = tool.schema.get("properties", {}), tool.schema.get("required", ())
-    rows = [
-        (visible(field), "required" if field in required else "", short(str((about or {}).get("description", ""))))
-        for field, about in inputs.items()
-    ]
-    rules = _rules(session.headless.setup.permissions, name)
-    about = lines([visible(line) for line in tool.description.strip().split("\n")], title=visible(name))
-    return SlashResult.from_blocks(
-        about, *([table(("argument", "", ""), rows)] if rows else []), *([rules] if rules else [])
-    )
 
 
 def _rules(permissions: Permissions, tool: str) -> str:

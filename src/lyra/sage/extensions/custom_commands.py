@@ -67,7 +67,7 @@ BUILT_IN_COMMANDS: Final = frozenset(
             "expand",
             "rewind",
         ),
-        "add-dir",
+        *("add-dir", "redo"),
     )
 )
 _KEYS: Final = ("description", "argument_hint", "arguments", "allowed_tools", "model")

@@ -90,15 +90,11 @@ class ExtensionFiles(Generic[Entry]):
         taken = next((known for name, known in entries.items() if name.lower() == entry.name.lower()), None)
         if taken is None:
             entries[entry.name] = entry
-        elif self._is_same_place(taken, entry):
+        elif all(getattr(taken, key, "") == getattr(entry, key, "") for key in ("origin", "plugin")):
             mistakes.append(Mistake(path, 1, 1, f"there is {self.WORD} {entry.name!r} already"))
         elif getattr(taken, "origin", "") == "plugin":
             message = f"the plugin {getattr(taken, 'plugin', '')} has {self.WORD} {entry.name!r}, which counts"
             mistakes.append(Mistake(path, 1, 1, message))
-
-    @staticmethod
-    def _is_same_place(left: Entry, right: Entry) -> bool:
-        return all(getattr(left, key, "") == getattr(right, key, "") for key in ("origin", "plugin"))
 
     def _watch(self, place: ExtensionPlace) -> WatchedFiles[Entry]:
         return WatchedFiles(

@@ -101,7 +101,12 @@ class Extensions:
         return (*(plugin.place for plugin in self._plugins.values()), *self._own_places)
 
     def _look_at_plugins(self) -> bool:
-        store = self._store()
+        # The store of plugins, once there is one: most users have none, and reading plugins imports a lot.
+        if self._plugin_store is None and os.path.isdir(data_folder(self._env) / "plugins"):
+            from lyra.sage.extensions.plugins.store import PluginStore
+
+            self._plugin_store = PluginStore(env=self._env)
+        store = self._plugin_store
         stamp = store.stamp() if store is not None else None
         if store is None or stamp == self._stamp:
             return False
@@ -113,14 +118,6 @@ class Extensions:
         self._plugins = {plugin.id: plugin for plugin in plugins}
         self._plugin_problems = tuple(map(one_line, problems))
         return True
-
-    def _store(self) -> PluginStore | None:
-        """Return the store of plugins, once there is one: most users have none, and reading plugins imports a lot."""
-        if self._plugin_store is None and os.path.isdir(data_folder(self._env) / "plugins"):
-            from lyra.sage.extensions.plugins.store import PluginStore
-
-            self._plugin_store = PluginStore(env=self._env)
-        return self._plugin_store
 
     # ------------------------------------------------------------ what there is
     def slash_commands(self) -> dict[str, CustomCommand]:

@@ -21,7 +21,7 @@ from lyra.config.values import SettingSource
 from lyra.errors import ConfigError
 from lyra.mcp.settings import settings_of
 from lyra.sage.extensions.extension_files import one_line
-from lyra.sage.imports.planned import ImportPlace, LeftOut, Planned
+from lyra.sage.imports.apply import ImportPlace, LeftOut, Planned
 from lyra.tools.permissions.rules import Effect, Rule
 from lyra.tools.permissions.subjects import TOOLS
 
@@ -56,7 +56,6 @@ _PASSED_OVER: Final = frozenset({"$schema", "permissions", "hooks", "statusLine"
 Item = Planned | LeftOut
 
 
-# ---------------------------------------------------------------- permissions
 def convert_rule(text: str, effect: Effect, *, of_user: bool = False) -> tuple[str, str]:
     """Return a permission rule of Claude Code as one of Sage's, or "" and why there is none. In the settings of a user
     a path with one slash has another beginning than in a project's."""
@@ -112,7 +111,6 @@ def permissions(place: ImportPlace, name: str, settings: Mapping[str, Any], targ
         yield Planned(target, text.encode(), "permissions", name, "claude")
 
 
-# ---------------------------------------------------------------- hooks
 def hooks(place: ImportPlace, name: str, settings: Mapping[str, Any], agent: str) -> Iterator[Item]:
     """Yield the block of `lyra.toml` with the hooks of a settings file."""
     given = settings.get("hooks") or {}
@@ -179,7 +177,6 @@ def other_keys(name: str, settings: Mapping[str, Any]) -> Iterator[LeftOut]:
             yield LeftOut(name, f"{one_line(key)[:60]}{shown}", "it is not taken over")
 
 
-# ---------------------------------------------------------------- MCP servers
 def servers(place: ImportPlace, name: str, table: Any, agent: str) -> Iterator[Item]:
     """Yield the block of `lyra.toml` with MCP servers, which a file has by their names."""
     parts = []
@@ -224,7 +221,6 @@ def _cells(server: Any, entry: Any) -> dict[str, Any]:
     return cells
 
 
-# ---------------------------------------------------------------- TOML
 def _pairs(entry: Mapping[str, Any]) -> str:
     return "".join(f"{key} = {_toml(value)}\n" for key, value in entry.items())
 

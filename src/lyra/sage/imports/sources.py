@@ -25,7 +25,7 @@ from lyra.core.user_folders import data_folder, user_folder
 from lyra.errors import ConfigError
 from lyra.sage.extensions.skills.skills import SKILL_FILE
 from lyra.sage.imports import settings, texts
-from lyra.sage.imports.planned import ImportPlace, LeftOut, Planned
+from lyra.sage.imports.apply import ImportPlace, LeftOut, Planned
 from lyra.tools.builtin.search_worker import PASSED_OVER
 
 Item = Planned | LeftOut
@@ -64,7 +64,6 @@ def plan(place: ImportPlace, agents: tuple[str, ...]) -> tuple[list[Planned], li
     return [*planned.values(), *blocks], left_out
 
 
-# ---------------------------------------------------------------- Claude Code
 def _claude(place: ImportPlace) -> Iterator[Item]:
     yield from _claude_rules(place)
     yield from _markdown(place, ".claude", "claude")
@@ -146,7 +145,6 @@ def _skills(place: ImportPlace, folder: str, agent: str) -> Iterator[Item]:
             yield from texts.skill(place, name, agent)
 
 
-# ---------------------------------------------------------------- Codex
 def _codex(place: ImportPlace) -> Iterator[Item]:
     if place.is_user:
         yield from _copy_rules(place, ".codex/AGENTS.md", "codex")
@@ -165,7 +163,6 @@ def _codex(place: ImportPlace) -> Iterator[Item]:
     yield from settings.hooks(place, ".codex/hooks.json", given, "codex")
 
 
-# ---------------------------------------------------------------- Cursor
 def _cursor(place: ImportPlace) -> Iterator[Item]:
     if not place.is_user:
         names = [name for name in (".cursorrules",) if place.read(name) is not None]
@@ -179,7 +176,6 @@ def _cursor(place: ImportPlace) -> Iterator[Item]:
     yield from settings.servers(place, ".cursor/mcp.json", given.get("mcpServers"), "cursor")
 
 
-# ---------------------------------------------------------------- Sage's own memory
 def _memory(place: ImportPlace) -> Iterator[Item]:
     """Yield what an earlier version of Sage remembered in the folder, but for what it learned from text of outside."""
     path = data_folder() / _MEMORY_FILE

@@ -17,7 +17,7 @@ from lyra.core.secrets.visible import without_invisible
 from lyra.sage.extensions.custom_commands import BUILT_IN_COMMANDS
 from lyra.sage.extensions.extension_files import BODY_CHARS_MAX, NAME, one_line
 from lyra.sage.extensions.skills.skills import SKILL_FILE
-from lyra.sage.imports.planned import ImportPlace, LeftOut, Planned, read_head
+from lyra.sage.imports.apply import ImportPlace, LeftOut, Planned, read_head
 from lyra.sage.imports.settings import convert_rule
 
 _POSITION: Final = re.compile(r"\$([1-9])\b|\$ARGUMENTS\[([0-9])\]")

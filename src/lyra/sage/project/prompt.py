@@ -99,9 +99,6 @@ def git_lines(git: GitState) -> list[str]:
     return lines
 
 
-# ---------------------------------------------------------------- environment
-
-
 def environment_lines(*, date: str = "", sandbox: str = "") -> list[str]:
     """One line each: the platform, the `date` that the caller's clock has, the `sandbox` tier that holds commands."""
     uname = os.uname()
@@ -114,8 +111,6 @@ def environment_lines(*, date: str = "", sandbox: str = "") -> list[str]:
         lines.append(f"Commands run in a sandbox ({sandbox}): only these folders, and only hosts that a rule names.")
     return lines
 
-
-# ---------------------------------------------------------------- folder rules
 
 # The tools that open one file, and the argument that names it.
 PATH_ARGUMENTS: Final = {

@@ -273,7 +273,6 @@ class ProjectRules:
         """The names of the files that the user has not trusted."""
         return tuple(source.shown for source in self.sources if not source.trusted)
 
-    # ------------------------------------------------------------ a line that a person adds
     def add_line(self, text: str) -> str:
         """Add a line to the AGENTS.md of the project, for the person who typed it; return the file's path. Trust in
         what stood there goes over to the new content; where nothing stood, the new content is trusted."""
@@ -301,7 +300,6 @@ class ProjectRules:
                 self._trust.keep(root, {name: FileAnswer(digest_of(data), trusted=True, asks=asks)})
         return path
 
-    # ------------------------------------------------------------ rules of the folder
     def _read(self) -> str:
         folders = folders_above(self.folder)
         own = user_folder(self._env)
@@ -328,7 +326,6 @@ class ProjectRules:
         path = file.path
         return visible(path[len(inside) :] if path.startswith(inside) else path).replace("\n", " ")
 
-    # ------------------------------------------------------------ rules of subfolders
     def rules_for(self, path: str) -> str:
         """Return the rules of the subfolders on the way to a file, outermost first; "" where there are none."""
         return "\n\n".join(nested.text for nested in self._on_the_way(path) if nested.text)
@@ -356,15 +353,12 @@ class ProjectRules:
             folder = f"{folder}/{name}"
             if name in PASSED_OVER:
                 return  # rules of a dependency are not about this project
-            yield self._get_nested(folder)
-
-    def _get_nested(self, folder: str) -> _Nested:
-        nested = self._nested.get(folder)
-        if nested is None or nested.stamps != _stamps(nested.stamps):
-            if len(self._nested) >= _NESTED_FOLDERS_MAX:
-                self._nested.clear()
-            nested = self._nested[folder] = self._read_nested(folder)
-        return nested
+            nested = self._nested.get(folder)
+            if nested is None or nested.stamps != _stamps(nested.stamps):
+                if len(self._nested) >= _NESTED_FOLDERS_MAX:
+                    self._nested.clear()
+                nested = self._nested[folder] = self._read_nested(folder)
+            yield nested
 
     def _read_nested(self, folder: str) -> _Nested:
         stamps = _stamps(_list_watched(folder))

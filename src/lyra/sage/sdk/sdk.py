@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast
@@ -473,7 +473,13 @@ class SageAgentSDK:
 
     def run_sync(self, task: Content, options: RunOptions | None = None) -> ExecutionResult:
         """Return the same for a program without an event loop."""
-        return _in_own_loop(self.run_with_options(task, options or RunOptions()))
+        coroutine = self.run_with_options(task, options or RunOptions())
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(coroutine)
+        coroutine.close()
+        raise LyraError("a sync call cannot wait inside a running loop", hint="await the async method")
 
     async def stream(self, task: Content, options: RunOptions | None = None) -> AsyncGenerator[SageEvent, None]:
         """Do a task: its events as they come, the `result` last. Leaving the loop early interrupts the run."""
@@ -500,7 +506,13 @@ class SageAgentSDK:
     async def _events(
         self, task: Content, options: RunOptions, *, interactive: bool
     ) -> AsyncGenerator[tuple[SageEvent, ExecutionResult | None], None]:
-        check_task(task)
+        # Refuse a task that is empty, or that no journal can hold.
+        parts = task if isinstance(task, (list, tuple)) else [task]
+        for part in parts:
+            if isinstance(part, str):
+                sendable_text(part, "the task")
+        if not parts or all(isinstance(part, str) and not part.strip() for part in parts):
+            raise ConfigError("the task is empty", key="task")
         async with contextlib.AsyncExitStack() as stack:
             live, background = self._live, self._background
             if live is None or background is None:
@@ -564,26 +576,7 @@ def _result(live: LiveSession, line: ResultLine, before: int) -> ExecutionResult
     )
 
 
-def _in_own_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(coroutine)
-    coroutine.close()
-    raise LyraError("a sync call cannot wait inside a running loop", hint="await the async method")
-
-
 # ---------------------------------------------------------------- given
-
-
-def check_task(task: Content) -> None:
-    """Refuse a task that is empty, or that no journal can hold."""
-    parts = task if isinstance(task, (list, tuple)) else [task]
-    for part in parts:
-        if isinstance(part, str):
-            sendable_text(part, "the task")
-    if not parts or all(isinstance(part, str) and not part.strip() for part in parts):
-        raise ConfigError("the task is empty", key="task")
 
 
 def tool_given(given: Any) -> Tool | ToolSource:

@@ -100,15 +100,12 @@ class _MarkdownWriter:
             results.update({result.id: result for result in message.tool_results})
         for message in history:
             if message.role == "user":
-                yield from self._prompt(message)
+                self._turn += 1
+                yield f"## Turn {self._turn}"
+                yield self._fence(message.text) if message.text else ""
+                yield from self._images(message)
             elif message.role == "assistant":
                 yield from self._answer(message, results)
-
-    def _prompt(self, message: Message) -> Iterator[str]:
-        self._turn += 1
-        yield f"## Turn {self._turn}"
-        yield self._fence(message.text) if message.text else ""
-        yield from self._images(message)
 
     def _answer(self, message: Message, results: Mapping[str, ToolResult]) -> Iterator[str]:
         thoughts = [str(part.get("text", "")) for part in _parts(message) if part["type"] == "thinking"]

@@ -1,9 +1,9 @@
-"""GitActs: what calls of the tool Git have moved in a session, so that an undo takes it back.
+"""GitActs: what calls of the tool Git have moved in a session, so that an undo takes it back and a redo gives it again.
 
-Around each call the branches, tags, stash and what is checked out are noted, and the index is kept. `undo` puts them
-back to before a turn, where no other hand has moved them since; files of the working tree are the matter of
-`snapshots`. The commits themselves stay in the repository until git removes them, so that nothing is lost. What a push
-has sent elsewhere is not taken back.
+Around each call the branches, tags, stash and what is checked out are noted, and the index is kept. `move` puts them
+back to before a turn or forward again, where no other hand has moved them since; files of the working tree are the
+matter of `snapshots`. The commits themselves stay in the repository until git removes them, so that nothing is lost.
+What a push has sent elsewhere is not taken back.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ class GitAct(msgspec.Struct, frozen=True):
     root: str
     before: GitRefs
     after: GitRefs
-    has_index: bool = False
     undone: bool = False
 
 
@@ -72,46 +71,53 @@ class GitActs:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if index is not None:
             self._index_file(number).write_bytes(index)
-        self._write(GitAct(number, self._turn(), root, before, after, index is not None))
+        self._write(GitAct(number, self._turn(), root, before, after))
 
     def _write(self, act: GitAct) -> None:
         self._acts[act.number] = act
         with (self._folder / _FILE).open("ab") as file:
             file.write(msgspec.json.encode(act) + b"\n")
 
-    def _index_file(self, number: int) -> Path:
-        return self._folder / f"{number}.index"
+    def _index_file(self, number: int, *, after: bool = False) -> Path:
+        return self._folder / f"{number}.{'after' if after else 'index'}"
 
-    async def undo(self, turns: Collection[int]) -> list[str]:
-        """Take back what these turns have moved, the last first; sentences about what was done and what was not."""
+    async def move(self, undone: Collection[int], redone: Collection[int] = ()) -> list[str]:
+        """Take back what turns have moved, the last first, and do again what others had; sentences about what was done
+        and what was not."""
         told: list[str] = []
-        for act in sorted(self._acts.values(), key=lambda act: act.number, reverse=True):
-            if act.undone or act.turn not in turns:
-                continue
+        acts = sorted(self._acts.values(), key=lambda act: act.number)
+        back = [act for act in reversed(acts) if act.turn in undone and not act.undone]
+        for act in (*back, *(act for act in acts if act.turn in redone and act.undone)):
+            before, after = (act.after, act.before) if act.undone else (act.before, act.after)
             head = read_head(act.root)
-            index = self._index_file(act.number).read_bytes() if act.has_index else None
-            problem = "there is no repository any more" if head is None else ""
-            if head is not None:
-                problem = await GitRepository(head).restore_refs(act.before, act.after, index)
+            if head is None:
+                return [*told, "git: there is no repository any more"]
+            repository = GitRepository(head)
+            now = _read_index(repository.index)
+            index = _read_index(self._index_file(act.number, after=act.undone))
+            problem = await repository.restore_refs(before, after, index)
             if problem:
                 return [*told, f"git: {problem}"]
-            self._write(msgspec.structs.replace(act, undone=True))
-            told += _describe(act)
+            if now is not None:
+                self._index_file(act.number, after=not act.undone).write_bytes(now)
+            self._write(msgspec.structs.replace(act, undone=not act.undone))
+            told += _describe(self._acts[act.number])
         return told
 
 
 def _describe(act: GitAct) -> list[str]:
-    """Return sentences about branches and tags that an undo has moved."""
+    """Return sentences about branches and tags that an undo has moved, or a redo."""
     names = {*act.before.refs, *act.after.refs}
     moved = sorted(name for name in names if act.before.refs.get(name) != act.after.refs.get(name))
+    told = "is again as before; its commit was {}" if act.undone else "is at {} again"
     return [
-        f"git: {name.removeprefix('refs/heads/')} is again as before; its commit was {act.after.refs[name][:10]}"
+        f"git: {name.removeprefix('refs/heads/')} {told.format(act.after.refs[name][:10])}"
         for name in moved
         if name in act.after.refs and not name.startswith("refs/remotes/")
     ]
 
 
-def _read_index(path: str) -> bytes | None:
+def _read_index(path: str | Path) -> bytes | None:
     try:
         data = Path(path).read_bytes()
     except OSError:

@@ -108,7 +108,12 @@ class SessionIndex:
 
         def add(connection: sqlite3.Connection) -> None:
             if put_passage(connection, id, turn, passage) is not None:
-                append_text(file, text_line(turn, passage))
+                line = text_line(turn, passage)
+                fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+                try:
+                    os.write(fd, line)
+                finally:
+                    os.close(fd)
 
         self._write(add)
 
@@ -207,15 +212,12 @@ class SessionIndex:
                 self._create()
             self._connection = _connect(self.path)
             self._identity = _identity(self.path) or (0, 0)
-            self._check_version(self._connection)
+            ((version,),) = self._connection.execute("PRAGMA user_version").fetchall()
+            if version > VERSION:
+                raise StoreError(f"{self.path} was made by a newer Lyra", place=str(self.path))
+            if self._lacks_a_table():
+                raise _Damaged("a table is missing")
         return self._connection
-
-    def _check_version(self, connection: sqlite3.Connection) -> None:
-        ((version,),) = connection.execute("PRAGMA user_version").fetchall()
-        if version > VERSION:
-            raise StoreError(f"{self.path} was made by a newer Lyra", place=str(self.path))
-        if self._lacks_a_table():
-            raise _Damaged("a table is missing")
 
     def _lacks_a_table(self) -> bool:
         if self._connection is None:
@@ -407,14 +409,6 @@ def writing(connection: sqlite3.Connection) -> Iterator[None]:
 # ------------------------------------------------------------ the file of texts
 def text_line(turn: int, text: str) -> bytes:
     return msgspec.json.encode(_SearchLine(turn, text)) + b"\n"
-
-
-def append_text(path: Path, line: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(fd, line)
-    finally:
-        os.close(fd)
 
 
 def read_texts(path: Path) -> Iterator[tuple[int, str]]:

@@ -83,7 +83,6 @@ def preview(text: str, length: int = PREVIEW_LENGTH) -> str:
     return shown if len(shown) <= length else f"{shown[: length - 1]}…"
 
 
-# ------------------------------------------------------------ ids and folders
 def sessions_folder() -> Path:
     return data_folder() / "sessions"
 
@@ -117,7 +116,6 @@ def make_session_folder(now: float, entropy: Entropy, root: Path | None = None) 
     raise ConfigError(f"no free session id in {sessions}", place=str(sessions))
 
 
-# ------------------------------------------------------------ the file
 def write_record(folder: Path, record: SessionRecord) -> None:
     """Replace `record.json` in the session's folder in one step."""
     write_private(folder / RECORD_FILE, msgspec.json.encode(record))
@@ -132,9 +130,6 @@ def read_record(folder: Path) -> SessionRecord | None:
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
     return record if record.id == folder.name else None
-
-
-# ---------------------------------------------------------------- facts
 
 
 class SessionTurn(msgspec.Struct):

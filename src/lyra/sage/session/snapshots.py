@@ -365,7 +365,7 @@ class Snapshots:
             self._settle_doubt()
             position = self._history.start_of(turn)
             if position is None:
-                return Restored((), "", ())
+                return Restored((), self._mark(self._history.new_undo_name(), automatic=True).name, ())
             self._check_kept(position, f"turn {turn}")
             return self._restore(position, with_others=False, force=force)
 
@@ -416,9 +416,9 @@ class Snapshots:
             if not planned.target.is_kept
         }
         paths = [planned for planned, _ in plan if planned.path not in problems]
-        if not paths:
-            return Restored((), "", tuple(problems.values()))
         redo = self._mark(self._history.new_undo_name(), automatic=True)
+        if not paths:
+            return Restored((), redo.name, tuple(problems.values()))
         token = self._begin("", "restore")
         changed: dict[str, None] = {}
 

@@ -124,7 +124,6 @@ class UsageLog:
                 self._connection.close()
                 self._connection = None
 
-    # ------------------------------------------------------------ writing
     def add(self, call: UsageCall, *, now: float) -> None:
         """Add a call to the row of its day, session, turn, agent and model."""
         cost = call.cost_micro_usd
@@ -137,7 +136,6 @@ class UsageLog:
             assert connection is not None
             connection.execute(_ADD, values)
 
-    # ------------------------------------------------------------ reading
     def sums(
         self, by: UsageGroup, *, session: str = "", turn: int | None = None, days: int | None = None, now: float = 0.0
     ) -> list[UsageSum]:
@@ -172,7 +170,6 @@ class UsageLog:
             ((total,),) = connection.execute(query, (value,)).fetchall()
             return Money(total)
 
-    # ------------------------------------------------------------ the file
     @contextlib.contextmanager
     def _using(self, *, create: bool = False) -> Iterator[sqlite3.Connection | None]:
         """Yield the open file; None where there is none yet and it is not made."""
@@ -206,19 +203,16 @@ class UsageLog:
             check_same_thread=False,
         )
         try:
-            self._prepare(connection)
+            connection.execute("PRAGMA trusted_schema=OFF")
+            ((version,),) = connection.execute("PRAGMA user_version").fetchall()
+            if version > VERSION:
+                raise StoreError(f"{self.path} was made by a newer Lyra", place=str(self.path))
+            connection.execute("PRAGMA synchronous=NORMAL")
+            if version < VERSION:
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
         except BaseException:
             connection.close()
             raise
         self._connection = connection
         return connection
-
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        connection.execute("PRAGMA trusted_schema=OFF")
-        ((version,),) = connection.execute("PRAGMA user_version").fetchall()
-        if version > VERSION:
-            raise StoreError(f"{self.path} was made by a newer Lyra", place=str(self.path))
-        connection.execute("PRAGMA synchronous=NORMAL")
-        if version < VERSION:
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")

@@ -142,7 +142,8 @@ def _bars(block: Mapping[str, Any], width: int, facts: TerminalFacts) -> list[Li
 
 
 def _diff(block: Mapping[str, Any], width: int, facts: TerminalFacts) -> list[Line]:
-    return diff_lines(str(block.get("diff", block.get("text", ""))), width, marks=facts.marks, indent=MARGIN)
+    text = str(block.get("diff", block.get("text", "")))
+    return diff_lines(text, width, marks=facts.marks, indent=MARGIN, names=True)
 
 
 _BLOCKS: Final[dict[str, Callable[[Mapping[str, Any], int, TerminalFacts], list[Line]]]] = {

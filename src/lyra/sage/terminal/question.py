@@ -16,6 +16,7 @@ from lyra.sage.terminal.text.styled_lines import exact, exact_lines, scrub
 from lyra.sage.terminal.tool_lines import main_argument
 from lyra.tools.edit_preview import edit_preview
 
+_ESCAPED: Final = re.compile(r"\\([*?\\])")
 _RULE: Final = re.compile(r"(?P<tool>[A-Za-z0-9_*-]+)\((?P<pattern>.*)\)\Z", re.DOTALL)
 _ALWAYS: Final = re.compile(r"\balways(?: or never)? for (?P<rule>.+?)(?: and never for .*)?\.\Z", re.DOTALL)
 PLAN: Final = "plan"
@@ -60,7 +61,8 @@ def rule_in_words(rule: str, folder: str = "", command: str = "") -> str:
         whole = pattern if pattern.startswith("gh ") else f"git {pattern}"
         return f"always: {whole}" if "*" in pattern else "always, exactly this command"
     if match["tool"] == "Bash":
-        return "always, exactly this command" if match["pattern"] == command else f"always: {pattern}"
+        is_whole = _ESCAPED.sub(r"\1", match["pattern"]) == command.strip()
+        return "always, exactly this command" if is_whole else f"always: {pattern}"
     if match["tool"] in ("Edit", "Write", "MultiEdit", "Read", "Glob", "Grep"):
         return f"always in {pattern}" if pattern.endswith("**") else f"always {pattern}"
     return f"always for {pattern}"

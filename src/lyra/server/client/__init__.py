@@ -1,9 +1,9 @@
 """The client of a Lyra server, and the worker that runs agents and services for one.
 
-Start with `remote`: `lyra.connect("host:port")` gives a `RemoteKernel` with the kernel's methods, of which it
-has the table. `wire` writes and reads the messages by their descriptors, `connection` has the channel, the token and
-the retries, and turns the end of a call into the LyraError it was. `worker` claims work and runs it. Nothing is
-imported before its first use, and grpc when a connection is opened.
+Start with `remote`: `lyra.connect("host:port")` gives a `RemoteKernel` with the kernel's methods, of which it has the
+table. It has the channel, the token and the retries, and turns the end of a call into the LyraError it was. `wire`
+writes and reads the messages by their descriptors. `worker` claims work and runs it. Nothing is imported before its
+first use, and grpc when a connection is opened.
 """
 
 from __future__ import annotations

@@ -35,11 +35,11 @@ from lyra.core.trace_context import continued
 from lyra.errors import ConfigError, DeadlineExceeded, LyraError, Overloaded
 from lyra.kernel.base.tasks import BlockingCalls
 from lyra.kernel.kernel import Kernel
-from lyra.kernel.pipelines.agents import RegisteredAgent, result_data
+from lyra.kernel.pipelines.agents import result_data
 from lyra.kernel.pipelines.declaration import AgentConfig
 from lyra.kernel.pipelines.runner import SPENT
 from lyra.kernel.services.service import ServiceRequest, ServiceResponse
-from lyra.server.client.connection import ConnectionSettings, ServerConnection
+from lyra.server.client.remote import ConnectionSettings, ServerConnection
 
 if TYPE_CHECKING:
     from lyra.server.generated import engine_pb2 as pb
@@ -154,7 +154,13 @@ class Worker:
                 await self._pause(attempt)
                 continue
             if item.work_id:
-                await self._perform(item)
+                # Run a piece of work while its lease is kept, and deliver the result.
+                name = item.agent_name or item.service_name
+                _log.info("%s begins (%s)", name, item.work_id)
+                _current.set(CurrentWork(item.work_id, item.attempt, item.idempotency_key))
+                with continued(item.traceparent or None):
+                    result = await self._result_of(item)
+                await self._deliver(item, result)
 
     def _describe_served(self) -> dict[str, Any]:
         return {
@@ -177,15 +183,6 @@ class Worker:
             return
 
     # ------------------------------------------------------------------ one piece of work
-
-    async def _perform(self, item: pb.WorkItem) -> None:
-        """Run a piece of work while its lease is kept, and deliver the result."""
-        name = item.agent_name or item.service_name
-        _log.info("%s begins (%s)", name, item.work_id)
-        _current.set(CurrentWork(item.work_id, item.attempt, item.idempotency_key))
-        with continued(item.traceparent or None):
-            result = await self._result_of(item)
-        await self._deliver(item, result)
 
     async def _result_of(self, item: pb.WorkItem) -> WorkResult:
         async with asyncio.TaskGroup() as group:
@@ -334,11 +331,12 @@ class LocalWork:
         envelope = Envelope.from_data(_json(item.envelope))
         config = _json(item.agent_config) or {}
         if agent.program is not None:
-            return await self._run_process(item.agent_name, envelope, config)
+            run = await self._kernel.execute_agent(item.agent_name, envelope, config)
+            metrics = {metric: getattr(run, metric) for metric in (*SPENT, "duration_ms")}
+            if run.success:
+                return WorkResult(output=run.output, metrics=metrics)
+            return WorkResult(success=False, error=run.error, error_code=run.error_code, metrics=metrics)
         stage = msgspec.convert(config, AgentConfig)
-        return await self._run_function(agent, envelope, stage)
-
-    async def _run_function(self, agent: RegisteredAgent, envelope: Envelope, stage: AgentConfig) -> WorkResult:
         value = await agent.run(envelope, stage, self._threads)
         spent: dict[str, int] = {}
         if isinstance(value, Charged):
@@ -351,13 +349,6 @@ class LocalWork:
             break_loop=bool(data.get("break_loop")),
             interrupt=data.get("interrupt"),
         )
-
-    async def _run_process(self, name: str, envelope: Envelope, config: dict[str, Any]) -> WorkResult:
-        run = await self._kernel.execute_agent(name, envelope, config)
-        metrics = {metric: getattr(run, metric) for metric in (*SPENT, "duration_ms")}
-        if run.success:
-            return WorkResult(output=run.output, metrics=metrics)
-        return WorkResult(success=False, error=run.error, error_code=run.error_code, metrics=metrics)
 
     async def _run_service(self, item: pb.WorkItem) -> WorkResult:
         handler = self.services[item.service_name]

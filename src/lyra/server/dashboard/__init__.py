@@ -15,7 +15,7 @@ the guard of the API. How a page is written:
             `render_copyable_id(text)`, `empty(what, command)`: the same value looks the same on every page
 `html`      `table(caption, columns, rows)` with `TableColumn(label, is_figure)` and `TableRow(key, cells)`
 `figures`   `call.parts.get_shared(HeaderFigures)`: the figures of the header
-`login`     log-in and log-out; `login` shows errors; `assets` has the files of `static/`, each `*.css` of which is
+`login`     log-in and log-out; `login` shows errors; `layout` has the files of `static/`, each `*.css` of which is
             loaded by every page
 
 An endpoint of a page is `Endpoint("pages.x", "GET", "/x", "The x", _x)`; one of a form has the group `acts` and the

@@ -78,7 +78,6 @@ def _check_address(address: str) -> str:
     return "#"
 
 
-# ---------------------------------------------------------------- table
 # Tables of the pages: a caption for screen readers, figures at the right, and a box that scrolls sideways.
 
 
@@ -129,7 +128,6 @@ def _class(column: TableColumn) -> str | None:
     return "figure-cell" if column.is_figure else None
 
 
-# ---------------------------------------------------------------- facts
 # Facts in a row: a short word above each value, for the head of a page about one thing.
 
 

@@ -110,7 +110,6 @@ ENDPOINTS: Final = (
 )
 
 
-# ---------------------------------------------------------------- problem
 # What went wrong, as a page: the login for a stranger, else the status, the reason and a way back.
 
 

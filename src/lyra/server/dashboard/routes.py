@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lyra.server.dashboard import assets, login
+from lyra.server.dashboard import layout, login
 from lyra.server.dashboard.pages import (
     chat,
     costs,
@@ -27,7 +27,7 @@ from lyra.server.dashboard.pages import (
 from lyra.server.http.endpoint import Endpoint
 
 PAGES: Final[tuple[Endpoint, ...]] = (
-    *assets.ENDPOINTS,
+    *layout.ENDPOINTS,
     *login.ENDPOINTS,
     *overview.ENDPOINTS,
     *processes.ENDPOINTS,

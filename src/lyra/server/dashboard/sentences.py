@@ -39,12 +39,8 @@ def sentence_of(kind: str, data: Data) -> Told | None:
     if row is None:
         return None
     told = row(data)
-    return told._replace(text=_cut(told.text))
-
-
-def _cut(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _CHARS_MAX else f"{line[: _CHARS_MAX - 1]}…"
+    line = " ".join(told.text.split())
+    return told._replace(text=line if len(line) <= _CHARS_MAX else f"{line[: _CHARS_MAX - 1]}…")
 
 
 def _text(data: Data, *names: str) -> str:

@@ -150,7 +150,19 @@ class GatewayCall:
             return self.quoted
         if budget.limits_money and not self.is_limited:
             self.is_limited, self._input_tokens = True, None  # what has no bound is refused from now on
-        tokens_in = self._estimate_input()
+        # The most tokens that the input can be. What has no bound is refused, where a budget needs one; this is done
+        # once, before the call and not again when it is reserved.
+        if self._input_tokens is None:
+            if self.is_limited:
+                if self.target.price is None:
+                    raise ConfigError(
+                        f"the price of {self.target.name} is unknown, so the key's budget cannot hold it",
+                        hint="the operator can give its price under [prices] in lyra.toml",
+                    )
+                self._tools = select_bounded_tools(self.request)
+                refuse_unbounded(self.request, self._tools)
+            self._input_tokens = input_bound(self.request, self.target.model) + self._estimate_added()
+        tokens_in = self._input_tokens
         if self.is_limited:
             assert price is not None
             self._bound = tokens_out = self._affordable(budget, price, tokens_in)
@@ -167,18 +179,6 @@ class GatewayCall:
         else:
             self.translated = self._translate(self._bound)
         return quoted
-
-    def _estimate_input(self) -> int:
-        """Return the most tokens that the input can be. What has no bound is refused, where a budget needs one; this is
-        done once, before the call and not again when it is reserved."""
-        if self._input_tokens is None:
-            if self.is_limited:
-                if self.target.price is None:
-                    raise _make_price_refusal(self.target.name)
-                self._tools = select_bounded_tools(self.request)
-                refuse_unbounded(self.request, self._tools)
-            self._input_tokens = input_bound(self.request, self.target.model) + self._estimate_added()
-        return self._input_tokens
 
     def _estimate_added(self) -> int:
         """Return the most tokens that a translation adds to the request: the provider's format may say more in
@@ -205,11 +205,19 @@ class GatewayCall:
         request = self.request
         changes: dict[str, Any] = {"model": self.target.model}
         if self._bound is not None and request.format.limits:
-            changes |= dict.fromkeys(self._limit_names(), self._bound)
+            # The members that bound the answer: those that the request has, else the provider's usual one.
+            names = self.request.format.limits
+            usual = names[0 if self.target.provider.name in ("openai", "azure") or len(names) == 1 else -1]
+            changes |= dict.fromkeys(list(self.request.limits) or [usual], self._bound)
         if self._tools.kept is not None:
             changes["tools"], self.tools_left_out = self._tools.kept, self._tools.left_out
         if request.format.name == "chat" and request.stream:
-            self._ask_for_usage(changes)
+            # Have a stream of chat completions tell its usage; a client that did not ask for it does not see it.
+            options = self.request.values.get("stream_options")
+            options = options if isinstance(options, dict) else {}
+            if options.get("include_usage") is not True:
+                changes["stream_options"] = {**options, "include_usage": True}
+                self.meter.hides_usage = True
         return request.body(changes)
 
     def _affordable(self, budget: Budget, price: Price, tokens_in: int) -> int:
@@ -241,20 +249,6 @@ class GatewayCall:
         """Return the most tokens that all answers together have, thoughts included, where each has this bound."""
         return (bound + thinking_beside(self.request, bound)) * choices(self.request)
 
-    def _limit_names(self) -> list[str]:
-        """Return the members that bound the answer: those that the request has, else the provider's usual one."""
-        names = self.request.format.limits
-        usual = names[0 if self.target.provider.name in ("openai", "azure") or len(names) == 1 else -1]
-        return list(self.request.limits) or [usual]
-
-    def _ask_for_usage(self, changes: dict[str, Any]) -> None:
-        """Have a stream of chat completions tell its usage; a client that did not ask for it does not see it."""
-        options = self.request.values.get("stream_options")
-        options = options if isinstance(options, dict) else {}
-        if options.get("include_usage") is not True:
-            changes["stream_options"] = {**options, "include_usage": True}
-            self.meter.hides_usage = True
-
     # ------------------------------------------------------------------ the call
 
     async def send(self) -> None:
@@ -272,21 +266,18 @@ class GatewayCall:
                 error, self.refusal = await read_refusal(provider, answer, self.target.model, now)
                 raise error
             if self.request.stream and "event-stream" in answer.headers.get("content-type", ""):
-                await self._pass_stream(answer)
+                relay, meter = self.relay, self.meter
+                relay.begin(answer_headers(answer.headers))
+                masked = AnswerFilter(self.target.keys)
+                async for chunk in _until_done(answer.chunks, meter):
+                    kept = masked.feed(meter.feed(chunk))
+                    if kept:
+                        await relay.put(kept, is_last=meter.done)
+                if rest := masked.filter_all(meter.flush()):
+                    await relay.put(rest, is_last=True)
+                meter.close()
             else:
                 await self._pass_whole(answer)
-
-    async def _pass_stream(self, answer: UnreadAnswer) -> None:
-        relay, meter = self.relay, self.meter
-        relay.begin(answer_headers(answer.headers))
-        masked = AnswerFilter(self.target.keys)
-        async for chunk in _until_done(answer.chunks, meter):
-            kept = masked.feed(meter.feed(chunk))
-            if kept:
-                await relay.put(kept, is_last=meter.done)
-        if rest := masked.filter_all(meter.flush()):
-            await relay.put(rest, is_last=True)
-        meter.close()
 
     async def _pass_translated(self, translated: VendorRequest) -> None:
         """Ask a provider that speaks another format, and write its answer in the client's."""
@@ -313,13 +304,6 @@ class GatewayCall:
         media = answer.headers.get("content-type", "application/json")
         masked = self.target.keys.mask_whole(body.decode(_BYTES_AS_TEXT)).encode(_BYTES_AS_TEXT)
         self.answer = RawAnswer(masked, media, answer.status, answer_headers(answer.headers))
-
-
-def _make_price_refusal(model: str) -> ConfigError:
-    return ConfigError(
-        f"the price of {model} is unknown, so the key's budget cannot hold it",
-        hint="the operator can give its price under [prices] in lyra.toml",
-    )
 
 
 async def _until_done(chunks: AsyncIterator[bytes], meter: AnswerMeter) -> AsyncIterator[bytes]:
@@ -352,7 +336,9 @@ async def forward(call: GatewayCall) -> None:
     try:
         await call.send()
     except ModelError as error:
-        breaker.failure(clock.monotonic()) if _is_failure(error) else breaker.abandon()
+        from lyra.core.policies.breaker import counts_as_failure
+
+        breaker.failure(clock.monotonic()) if counts_as_failure(error) else breaker.abandon()
         if call.meter.has_begun:
             error.fields["begun"] = True
         if call.meter.has_begun or (call.is_limited and may_be_billed(error)):
@@ -368,18 +354,11 @@ async def forward(call: GatewayCall) -> None:
     return Charged(None, charge_call(call, is_whole=True))  # type: ignore[return-value]  # the door takes the usage off
 
 
-def _is_failure(error: ModelError) -> bool:
-    from lyra.core.policies.breaker import counts_as_failure
-
-    return counts_as_failure(error)
-
-
 def call_effect(payer: str, model: str) -> Effect:
     """Return the effect of calling one model with one key."""
     return Effect(forward, name=f"model:{payer}:{model}", retry=_RETRY, quote=quote)
 
 
-# ---------------------------------------------------------------- answer filter
 # AnswerFilter: masks the keys of the server's providers in the bytes of an answer on their way to a client.
 
 _BYTES_AS_TEXT: Final = "latin-1"  # a character for each byte; keys are sent in headers, so they are ASCII
@@ -406,7 +385,6 @@ class AnswerFilter:
         return self.feed(body) + self.flush()
 
 
-# ---------------------------------------------------------------- settlement
 # What a call through the gateway is charged, and whether a try that failed may be on the provider's bill.
 
 _log: Final = logging.getLogger("lyra.server.gateway")

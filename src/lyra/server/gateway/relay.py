@@ -250,8 +250,6 @@ class AnswerMeter:
         """Whether what came can be read, and is not an error of the provider's."""
         return self._is_answer and self._error is None
 
-    # ------------------------------------------------------------------ streams
-
     def feed(self, chunk: bytes) -> bytes:
         """Read a piece of a stream; gives what the client gets of it."""
         self._size += len(chunk)
@@ -305,8 +303,6 @@ class AnswerMeter:
         """Return the whole answer, of the events so far; ModelError where it ended too early."""
         return self._fold.completion()
 
-    # ------------------------------------------------------------------ whole answers
-
     def read(self, body: bytes) -> None:
         """Read the usage of a whole answer."""
         self._size = len(body)
@@ -319,8 +315,6 @@ class AnswerMeter:
             return
         if isinstance(usage, dict):
             self._usage = self._wire.usage(usage).checked()
-
-    # ------------------------------------------------------------------ the result
 
     def tokens(self, input_bound: int, *, is_whole: bool) -> TokenUsage:
         """Return what the provider counted; what it did not tell is an estimate on the high side."""

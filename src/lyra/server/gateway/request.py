@@ -46,21 +46,18 @@ class GatewayRequest:
             self._is_ascii, self._has_escapes = raw.isascii(), b"\\u" in raw
         except UNREADABLE as error:
             raise ConfigError(f"the body cannot be read: {error}", hint="it is a JSON object") from None
-        self._refuse_ambiguous()
-        model = self.values.get("model")
-        if not isinstance(model, str) or not 0 < len(model) <= _MODEL_CHARS_MAX:
-            raise ConfigError("the request names a model", hint="such as openai/gpt-5-mini", key="model")
-        self.model = model
-        self.stream = self.values.get("stream") is True
-
-    def _refuse_ambiguous(self) -> None:
-        """Refuse what one parser reads in another way than the next."""
+        # Refuse what one parser reads in another way than the next.
         for name in self._members:
             if name not in _CHECKED and name.casefold() in _CHECKED:
                 raise ConfigError(f"{name[:60]!r} is written {name.casefold()!r}", key=name[:60])
         members = b",".join([bytes(value) for value in self._members.values()])
         if _strings(members) != _strings(_encode(list(self.values.values()))):
             raise ConfigError("a name stands twice in one object of the body", hint="give each once")
+        model = self.values.get("model")
+        if not isinstance(model, str) or not 0 < len(model) <= _MODEL_CHARS_MAX:
+            raise ConfigError("the request names a model", hint="such as openai/gpt-5-mini", key="model")
+        self.model = model
+        self.stream = self.values.get("stream") is True
 
     def raw(self, name: str) -> bytes:
         """Return the bytes of a member that the request has."""

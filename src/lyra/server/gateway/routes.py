@@ -107,7 +107,8 @@ class Gateway:
         """Return the answer of the model's provider, or of the first fallback that is not down."""
         targets = self._targets.resolve(key.settings, request)
         if request.format.is_free and not targets[0].is_native:
-            return estimate_count(self._kernel, request, targets[0].name)
+            tokens = runtime_of(self._kernel).estimate(targets[0].name, read_messages(request.data()).request)
+            return RawAnswer(msgspec.json.encode({"input_tokens": tokens}))
         slot = self._cache.slot(key.settings, f"{call.endpoint.name}?{_query(call)}", call.raw_body, call.headers)
         if slot is not None and (kept := slot.answer()) is not None:
             return kept
@@ -320,12 +321,6 @@ def _find_held_money(error: BudgetExceeded, budget: Budget) -> int:
 
 # ---------------------------------------------------------------- token count
 # The tokens of a request to a model whose provider does not count them beforehand: Lyra's own estimate.
-
-
-def estimate_count(kernel: Kernel, request: GatewayRequest, model: str) -> RawAnswer:
-    """Return the answer of `/v1/messages/count_tokens`; rather too many than too few."""
-    tokens = runtime_of(kernel).estimate(model, read_messages(request.data()).request)
-    return RawAnswer(msgspec.json.encode({"input_tokens": tokens}))
 
 
 class KeyBody(RequestBody):

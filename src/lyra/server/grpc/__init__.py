@@ -2,5 +2,5 @@
 
 Start with `face`, which opens and drains the server. `guard` is the one place around every call (token, caller, errors,
 figures), `handlers` joins the contract to the classes of `services/`, and `messages` turns kernel values into messages
-and back, field by field (`fields`). The face decides nothing by itself: each call is one or two calls of the kernel.
+and back, field by field. The face decides nothing by itself: each call is one or two calls of the kernel.
 """

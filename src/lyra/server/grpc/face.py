@@ -44,8 +44,7 @@ except ImportError as error:
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.guard import CallGuard, Method, Observe, end_of
 from lyra.server.grpc.services.kernel import EngineCalls, OrchestrationCalls, ServiceCalls
-from lyra.server.grpc.services.system import BusCalls, SystemCalls
-from lyra.server.grpc.services.workers import WorkerCalls
+from lyra.server.grpc.services.system import BusCalls, SystemCalls, WorkerCalls
 from lyra.server.identity import record_act
 from lyra.server.token_limit import TokenLimit
 
@@ -196,11 +195,6 @@ def _credentials(cert: bytes, key: bytes, client_ca: bytes | None) -> Any:
 # is an error when the server starts, not when it is called.
 
 
-def method_name(rpc: str) -> str:
-    """Return the name of an RPC's method: CheckQuota is check_quota."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", rpc).lower()
-
-
 def service_names() -> list[str]:
     """Return the full names of the services that are served."""
     return [f"{PACKAGE}.{name}" for name in SERVICES]
@@ -211,7 +205,9 @@ def handlers_of(name: str, service: ServiceCalls, guard: CallGuard) -> grpc.Gene
     handlers: dict[str, Any] = {}
     for rpc in pb.DESCRIPTOR.services_by_name[name].methods:
         method = Method(f"{name}/{rpc.name}", GetMessageClass(rpc.input_type), GetMessageClass(rpc.output_type))
-        call: Any = getattr(service, method_name(rpc.name), None) or service.by_table(method.name)
+        call: Any = getattr(service, re.sub(r"(?<!^)(?=[A-Z])", "_", rpc.name).lower(), None) or service.by_table(
+            method.name
+        )
         if rpc.server_streaming:
             handlers[rpc.name] = grpc.unary_stream_rpc_method_handler(guard.stream(method, call))
         else:

@@ -209,7 +209,9 @@ class Chats:
         except LyraError as error:
             failure = error
         except asyncio.CancelledError:
-            is_cancelled = _is_given_up(stream)
+            pending = None if stream.answer is None else stream.answer.pending
+            task = asyncio.current_task()
+            is_cancelled = pending is not None and pending.cancelled() and not (task is not None and task.cancelling())
             if not is_cancelled:  # the server stops
                 raise
         finally:
@@ -249,10 +251,3 @@ class Chats:
         stream.ended_s = self._kernel.clock.monotonic()
         stream.answer = None
         stream.log.end()
-
-
-def _is_given_up(stream: ChatStream) -> bool:
-    """Return whether the answer itself was cancelled, and not the task that tells it."""
-    pending = None if stream.answer is None else stream.answer.pending
-    task = asyncio.current_task()
-    return pending is not None and pending.cancelled() and not (task is not None and task.cancelling())

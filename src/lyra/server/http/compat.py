@@ -122,7 +122,11 @@ class AgentQuestion:
         for message in request.messages:
             if message.role == "tool" or message.tool_calls:
                 raise ConfigError("a Lyra agent takes no tool results from a client: it calls its own tools")
-            _check_parts(message)
+            for part in () if isinstance(message.content, str) else message.content:
+                if part["type"] == "image" and "data" in part:
+                    image_part(part["media_type"], part["data"])
+                elif part["type"] != "text":
+                    raise ConfigError("a part of a message is text, or an image with its data", key="messages")
         if request.messages[-1].role != "user":
             raise ConfigError("the last message is the user's", hint="send at least one message", key="messages")
         messages = list(request.messages)
@@ -134,14 +138,6 @@ class AgentQuestion:
         content = messages.pop().content
         self.last: str | list[dict[str, Any]] = content if isinstance(content, str) else list(content)
         self.history = messages
-
-
-def _check_parts(message: Message) -> None:
-    for part in () if isinstance(message.content, str) else message.content:
-        if part["type"] == "image" and "data" in part:
-            image_part(part["media_type"], part["data"])
-        elif part["type"] != "text":
-            raise ConfigError("a part of a message is text, or an image with its data", key="messages")
 
 
 def image_part(media_type: str, data: str) -> dict[str, Any]:

@@ -196,8 +196,6 @@ class HttpCall:
             raise ConfigError(f"the body cannot be read: {error}", hint=_fields_hint(wanted)) from None
         self.caller = self.caller.acting_for(getattr(self.body, "user_id", "") or "")
 
-    # ------------------------------------------------------------------ whose it is
-
     def require_process(self, pid: str) -> str:
         """Return the pid of a process of the caller's; NoSuchProcess where there is none, also where it is
         another's."""

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.core.address import Address
 from lyra.core.limits import SERVER_KEEP_ALIVE_S
 from lyra.errors import ConfigError
-from lyra.server.http.app import HttpApp, make_app
-from lyra.server.http.connection import ConnectionLimits, make_guarded_protocol
+from lyra.server.http.app import ConnectionLimits, HttpApp, make_app, make_guarded_protocol
 from lyra.server.http.guard import LOOPBACK_HOSTS
 
 if TYPE_CHECKING:

@@ -84,8 +84,6 @@ class HttpGuard:
         self._window = RequestWindow(requests_per_minute, kernel.clock)
         self.body_s = SERVER_BODY_S
 
-    # ------------------------------------------------------------------ where it comes from
-
     def check_place(self, headers: Mapping[str, str]) -> None:
         """Refuse a request for another host, or of a page of another origin."""
         host = headers.get("host", "").lower()
@@ -98,13 +96,14 @@ class HttpGuard:
         if origin is not None and _network_place(origin) != host:
             raise HttpRefusal(403, "pages of other origins may not ask this server")
 
-    # ------------------------------------------------------------------ who asks
-
     async def identify(
         self, headers: Mapping[str, str], query: Iterable[tuple[str, str]], cookie: CookiePlace
     ) -> RequestIdentity:
         """Who asks. Unauthenticated for a stranger, Denied for a user that is not the token's."""
-        user_id = _read_user(headers, query)
+        names = {headers.get("x-user-id", ""), *(value for name, value in query if name == "user_id")} - {""}
+        if len(names) > 1:
+            raise Denied("the request names two users")
+        user_id = names.pop() if names else ""
         tokens = self.logins.tokens
         if tokens is None:
             caller = await self._authenticate_request(headers)
@@ -159,8 +158,6 @@ class HttpGuard:
         if not hmac.compare_digest(given.encode("utf-8", "surrogatepass"), identity.form_token.encode()):
             raise HttpRefusal(403, "the form is not of this login", hint="load the page again, then send it again")
 
-    # ------------------------------------------------------------------ how often
-
     def admit(self, identity: RequestIdentity, endpoint: Endpoint) -> None:
         """Count a request of the caller; RateLimited where it is one too many."""
         wait_s = 0.0 if self._window.is_unlimited else self._window.admit(identity.caller_key)
@@ -168,8 +165,6 @@ class HttpGuard:
             raise too_many(wait_s, "more a minute than one caller may make")
         if endpoint.is_work:
             check_work_limits(self._kernel, identity.caller.user_id, endpoint.name)
-
-    # ------------------------------------------------------------------ how much
 
     async def read_body(self, receive: Callable[[], Awaitable[Any]], headers: Mapping[str, str]) -> bytes:
         """Return the body, up to the limit and within its time."""
@@ -254,14 +249,6 @@ def _caller_key(caller: Caller, headers: Mapping[str, str]) -> str:
         return f"user:{caller.user_id}"
     token = headers.get("authorization") or headers.get("x-api-key", "")
     return f"{hashlib.sha256(token.encode()).hexdigest()[:32]}:{caller.user_id}"
-
-
-def _read_user(headers: Mapping[str, str], query: Iterable[tuple[str, str]]) -> str:
-    """Return the user that the request names outside its body."""
-    names = {headers.get("x-user-id", ""), *(value for name, value in query if name == "user_id")} - {""}
-    if len(names) > 1:
-        raise Denied("the request names two users")
-    return names.pop() if names else ""
 
 
 def _host_name(host: str) -> str:

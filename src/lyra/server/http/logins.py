@@ -94,12 +94,6 @@ class LoginTable:
             holder = self.tokens.holder(token)
         caller_key = hashlib.sha256(token.encode()).hexdigest()[:32]
         now_s = self._clock.monotonic()
-        self._make_room(caller_key, now_s)
-        login_id = self._entropy.token()
-        self._logins[_hash(login_id)] = PersonLogin(holder, caller_key, self._entropy.token(), now_s + SERVER_LOGIN_S)
-        return Caller.for_holder(holder), login_id
-
-    def _make_room(self, caller_key: str, now_s: float) -> None:
         for known in [known for known, login in self._logins.items() if login.ends_s <= now_s]:
             del self._logins[known]
         own = [known for known, login in self._logins.items() if login.caller_key == caller_key]
@@ -107,6 +101,9 @@ class LoginTable:
             del self._logins[known]
         while len(self._logins) >= SERVER_LOGINS_MAX:
             self._logins.popitem(last=False)
+        login_id = self._entropy.token()
+        self._logins[_hash(login_id)] = PersonLogin(holder, caller_key, self._entropy.token(), now_s + SERVER_LOGIN_S)
+        return Caller.for_holder(holder), login_id
 
     def find(self, login_id: str) -> PersonLogin | None:
         """Return the login that a cookie represents; None for one that is not known or has ended."""

@@ -74,7 +74,6 @@ def get_mounted_nodes(kernel: Kernel) -> MountedNodes | None:
     return part if isinstance(part, MountedNodes) else None
 
 
-# ---------------------------------------------------------------- facts
 # The facts of mounted nodes: a node's evidence in one value, with the step up, the way back, and its past.
 
 
@@ -169,7 +168,6 @@ def read_nodes(mounted: MountedNodes) -> list[NodeFacts]:
     return [read_node(mounted, node_id) for node_id in sorted(mounted.nodes)]
 
 
-# ---------------------------------------------------------------- news
 # Events of mounted nodes in the server's own feed: changes of mode, divergences, counted executions.
 
 _KINDS: Final = ("vesper.mode", "vesper.diverged", "vesper.compared")

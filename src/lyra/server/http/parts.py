@@ -110,7 +110,6 @@ class HttpParts:
         self.feed.close()
 
 
-# ---------------------------------------------------------------- feed
 # The feed of all events of the kernel, for any number of readers: one log that they share.
 
 _LINGER_S: Final = 60.0
@@ -140,27 +139,21 @@ class KernelFeed:
         name, _, number = event_id.rpartition(".")
         known = name == self.log.name and number.isdigit() and len(number) < 16 and int(number) <= self.log.last
         after = int(number) if known else self.log.last
-        self._enter()
-        try:
-            yield b": open\n\n"
-            async for piece in self.log.read(after, wanted=is_wanted):
-                yield piece
-        finally:
-            self._leave()
-
-    def _enter(self) -> None:
         self._readers += 1
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._stop is None:
             self._stop = self._kernel.on_event(self._hear)
-
-    def _leave(self) -> None:
-        self._readers -= 1
-        if self._readers == 0 and self._timer is None:
-            clock = self._kernel.clock
-            self._timer = clock.call_at(clock.monotonic() + _LINGER_S, self._stop_listening)
+        try:
+            yield b": open\n\n"
+            async for piece in self.log.read(after, wanted=is_wanted):
+                yield piece
+        finally:
+            self._readers -= 1
+            if self._readers == 0 and self._timer is None:
+                clock = self._kernel.clock
+                self._timer = clock.call_at(clock.monotonic() + _LINGER_S, self._stop_listening)
 
     def _stop_listening(self) -> None:
         self._timer = None
@@ -185,7 +178,6 @@ class KernelFeed:
             self._stop = None
 
 
-# ---------------------------------------------------------------- pipeline runs
 # Pipelines that were started over HTTP: each a durable process of its user, with a log of its events.
 
 

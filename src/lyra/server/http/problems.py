@@ -104,7 +104,6 @@ def store_lost() -> Overloaded:
     return Overloaded("this server has lost its store, and stops", hint="ask again: another server may be in its place")
 
 
-# ---------------------------------------------------------------- shapes
 def vendor_of(path: str, headers: Mapping[str, str]) -> str:
     """Whose shape a client reads: `anthropic`, `openai`, `jsonrpc`, `a2a` (its HTTP+JSON binding) or `lyra`."""
     if path.startswith("/v1/messages") or (path.startswith("/v1/models") and "anthropic-version" in headers):

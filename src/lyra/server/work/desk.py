@@ -31,8 +31,16 @@ from lyra.core.limits import (
 )
 from lyra.errors import AgentFailed, ConfigError, LyraError, NameTaken, OutcomeUnknown, Overloaded
 from lyra.kernel.base.waiting import resume
-from lyra.server.work.names import SERVED_NAMES, ServedNames
-from lyra.server.work.piece import LeaseEnd, PieceOfWork, Renewal, ServedName, ServingWorker, WorkLease
+from lyra.server.work.names import (
+    SERVED_NAMES,
+    LeaseEnd,
+    PieceOfWork,
+    Renewal,
+    ServedName,
+    ServedNames,
+    ServingWorker,
+    WorkLease,
+)
 
 if TYPE_CHECKING:
     from lyra.core.clock import Timer
@@ -302,7 +310,9 @@ class WorkQueue:
             ends.append(LeaseEnd(piece, "", piece.state))
         for worker in list(self.workers.values()):
             if not (worker.claims or worker.holds) and worker.seen_at + self._presence_s <= now:
-                self._forget_worker(worker)
+                del self.workers[worker.id]
+                for name in worker.names - self.list_served():
+                    self._turns.pop(name, None)
         return [end for end in ends if end.state != "done"]
 
     def _end(self, lease: WorkLease) -> str:
@@ -345,11 +355,6 @@ class WorkQueue:
         line.remove(piece)
         if not line:
             del self._waiting[piece.served]
-
-    def _forget_worker(self, worker: ServingWorker) -> None:
-        del self.workers[worker.id]
-        for name in worker.names - self.list_served():
-            self._turns.pop(name, None)
 
     def _release(self, piece: PieceOfWork) -> None:
         if piece.lease is not None:
@@ -543,7 +548,14 @@ class WorkDesk:
             return is_accepted
         call = self._results.get(piece.id)
         if call is None or call.done():
-            return await self._answer_question(piece, value, error)
+            # Answer the question, if it is still open, by a result that came after a person was asked.
+            interrupt_id = self._questions.pop(piece.id, "")
+            answer = {"decision": "fail"} if error is not None else {"decision": "skip", "data": _result_to_json(value)}
+            try:
+                await self._kernel.resolve_interrupt(interrupt_id, answer)
+            except LyraError:  # it is answered, or its process has ended
+                return False
+            return True
         if error is None:
             call.set_result(value)
         else:
@@ -556,16 +568,6 @@ class WorkDesk:
         if not is_durable and self._kernel.core.stopping:
             raise Overloaded("the server is stopping", hint="deliver the result when it is back")
         return is_durable
-
-    async def _answer_question(self, piece: PieceOfWork, value: Any, error: Exception | None) -> bool:
-        """Answer the question, if it is still open, by a result that came after a person was asked."""
-        interrupt_id = self._questions.pop(piece.id, "")
-        answer = {"decision": "fail"} if error is not None else {"decision": "skip", "data": _result_to_json(value)}
-        try:
-            await self._kernel.resolve_interrupt(interrupt_id, answer)
-        except LyraError:  # it is answered, or its process has ended
-            return False
-        return True
 
     def _require_announced(self, work_id: str, worker_id: str) -> None:
         """Have a worker from before a restart say what it serves first: one whose places are all taken does not claim,

@@ -4,13 +4,16 @@ While at least one worker serves a name, pipelines, `execute_agent` and `dispatc
 program registered is never taken over. When the last worker of a name has left, the name is unknown again, and a
 pipeline that comes to it after a restart waits for it. What only workers of some users serve is there for those users
 alone: to others it does not exist.
+
+The values of the work queue: a piece of work, its lease, a worker, and what a renewal or an expired lease says.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from lyra.core.envelope import ANONYMOUS
 from lyra.core.limits import WORK_WAITING_PER_NAME_MAX
@@ -18,13 +21,90 @@ from lyra.core.trace_context import outgoing
 from lyra.errors import LyraError, NameTaken
 from lyra.kernel.services.registry import unknown_service
 from lyra.kernel.services.service import ServiceInfo, ServiceRequest
-from lyra.server.work.piece import PieceOfWork, ServedName, WorkPayload
 
 if TYPE_CHECKING:
     from lyra.core.envelope import Envelope
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.pipelines.agents import StageRun
     from lyra.server.identity import Caller
+
+
+class ServedName(NamedTuple):
+    """What a worker can run: `kind` is "agent" or "service"."""
+
+    kind: str
+    name: str
+
+
+@dataclass(slots=True, eq=False)
+class WorkLease:
+    """One attempt: which worker has the piece, and until when."""
+
+    piece: PieceOfWork
+    work_id: str
+    worker_id: str
+    lease_s: float
+    until: float
+    may_repeat: bool
+
+
+@dataclass(slots=True, eq=False)
+class PieceOfWork:
+    """One call of an agent or a service. `payload` is for the desk; the queue does not look at it."""
+
+    id: str
+    served: ServedName
+    user_id: str = ""
+    may_repeat: bool = False  # also where the worker does not say so: the stage may be run again
+    payload: Any = None
+    state: str = "waiting"
+    attempt: int = 0
+    losses: int = 0  # workers that were lost with it
+    lease: WorkLease | None = None
+    is_cancelled: bool = False
+    attempts: list[str] = field(default_factory=list)  # work ids whose result would still be taken
+
+
+@dataclass(slots=True, eq=False)
+class ServingWorker:
+    """A worker as its last claim described it. `user_id` is "" for one that may serve every user."""
+
+    id: str
+    names: frozenset[ServedName]
+    idempotent: frozenset[str] = frozenset()
+    user_id: str = ""
+    seen_at: float = 0.0
+    claims: int = 0  # that wait for work
+    holds: set[str] = field(default_factory=set)  # ids of pieces
+
+    def may_take(self, piece: PieceOfWork) -> bool:
+        return piece.served in self.names and (not self.user_id or self.user_id == piece.user_id)
+
+
+class Renewal(NamedTuple):
+    held: bool
+    cancelled: bool
+
+
+class LeaseEnd(NamedTuple):
+    """A lease that ran out. `state` is what the piece is now: waiting again, doubtful, or lost (too many attempts)."""
+
+    piece: PieceOfWork
+    worker_id: str
+    state: str
+
+
+class WorkPayload(NamedTuple):
+    """What a piece of work is about: a run of a stage, or a request to a service."""
+
+    stage_run: StageRun | None = None
+    request: Any = None  # a ServiceRequest
+    traceparent: str = ""  # of the span that is open around the call
+
+    async def begin(self, *, may_repeat: bool) -> None:
+        """Journal that a worker gets it. Requests to services are not durable."""
+        if self.stage_run is not None:
+            await self.stage_run.begin(may_repeat)
 
 
 SERVED_NAMES: Final = "work.names"  # the part of the kernel that knows the names which workers serve
@@ -125,7 +205,11 @@ class ServedNames:
     def follow(self, served: set[ServedName]) -> None:
         """Make known what is served now, and forget the rest."""
         for name in self._known - served:
-            self._forget(name)
+            self._known.discard(name)
+            if name.kind == "agent":
+                self._kernel.orchestrator.agents.unregister(name.name)
+            elif self._kernel.services.has_handler(name.name):
+                self._kernel.services.unregister_handler(name.name)
         for name in served - self._known:
             if not self._is_taken(name):
                 try:
@@ -155,13 +239,6 @@ class ServedNames:
             )
         self._kernel.register_handler(served.name, self._handler(served))
         self._known.add(served)
-
-    def _forget(self, served: ServedName) -> None:
-        self._known.discard(served)
-        if served.kind == "agent":
-            self._kernel.orchestrator.agents.unregister(served.name)
-        elif self._kernel.services.has_handler(served.name):
-            self._kernel.services.unregister_handler(served.name)
 
     def _handler(self, served: ServedName) -> Any:
         async def handle(request: ServiceRequest) -> Any:

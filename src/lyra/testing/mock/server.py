@@ -126,7 +126,6 @@ class MockServer:
         finally:
             self._open.discard(task)
 
-    # ------------------------------------------------------------------ one request
     async def _answer(self, asked: HttpRequest, exchange: Exchange) -> None:
         try:
             wire = _WIRES.get(asked.path)

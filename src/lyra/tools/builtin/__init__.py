@@ -11,7 +11,7 @@ Task in `lyra.agents.helpers.task`, Remember and Recall in `lyra.agents.turn.mem
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from lyra.tools.builtin.workspace import Workspace
@@ -33,7 +33,7 @@ def builtin_tools(
     programs: Sequence[str] = (),
     permissions: Permissions | None = None,
     attended: bool | None = None,
-    commands: Grant | None = None,
+    commands: Callable[[], Grant] | None = None,
 ) -> list[Tool]:
     """All built-in tools, working in one workspace.
 
@@ -41,7 +41,7 @@ def builtin_tools(
     besides, where the process has the right to, and those of `programs`, unless its Grant denies them. With the agent's
     `permissions`, searches pass over what may not be read, and WebFetch follows a redirect to another host where a rule
     needs no question; without any, searches pass over what may hold secrets. Without a person who can answer
-    (`attended`, or that of the permissions), AskUser says so. `commands` narrows what Bash may do besides.
+    (`attended`, or that of the permissions), AskUser says so. What `commands` returns narrows what Bash may do besides.
     """
     from lyra.tools.builtin.ask_user import ask_tools, todo_tools
     from lyra.tools.builtin.bash import bash_tools

@@ -67,7 +67,6 @@ def _check(question: str, options: list[str]) -> None:
         )
 
 
-# ---------------------------------------------------------------- todo
 # TodoWrite: the list of what an agent means to do, kept where the model and its user can see it.
 
 _ITEMS_MAX: Final = 100

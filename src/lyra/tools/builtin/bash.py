@@ -13,7 +13,7 @@ import asyncio
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -52,11 +52,11 @@ def bash_tools(
     sandbox: Sandbox | None = None,
     readable: Sequence[str] = (),
     programs: Sequence[str] = (),
-    most: Grant | None = None,
+    most: Callable[[], Grant] | None = None,
 ) -> list[Tool]:
     """Bash and its jobs; `readable` are folders outside the workspace that commands may read, besides the system's.
-    `programs` are such folders that need no right, as those of the system, unless the Grant denies them. `most`
-    narrows what commands may do, beyond the Grant of the process."""
+    `programs` are such folders that need no right, as those of the system, unless the Grant denies them. What
+    `most` returns narrows what commands may do, beyond the Grant of the process."""
     for root in workspace.roots:
         clean_up(root)
     jobs = Jobs()
@@ -145,7 +145,7 @@ class _Bash:
         sandbox: Sandbox | None,
         readable: tuple[str, ...],
         jobs: Jobs,
-        most: Grant | None = None,
+        most: Callable[[], Grant] | None = None,
         programs: tuple[str, ...] = (),
     ) -> None:
         self._most = most
@@ -163,7 +163,7 @@ class _Bash:
         from lyra.tools.shell.command_line import read_line
 
         if self._most is not None:
-            grant = grant.narrow(self._most)
+            grant = grant.narrow(self._most())
         folders = _find_folders_of(self._workspace.root, command) if "git" in command else []
         is_plain = folders is not None and find_program_setting(folders) is None
         works = self._has_own_sandbox or may_work()
@@ -231,7 +231,7 @@ class _Bash:
             root = self._workspace.root
             grant = Grant(allow=[f"fs.read:{root}/**", f"fs.write:{root}/**"])
         if self._most is not None:
-            grant = grant.narrow(self._most)
+            grant = grant.narrow(self._most())
         undenied = Grant(["*"], grant.deny)
         readable = [folder for folder in self._readable if grant.allows(Capability("fs.read", f"{folder}/**"))]
         readable += [folder for folder in self._programs if undenied.allows(Capability("fs.read", f"{folder}/**"))]

@@ -153,7 +153,6 @@ class _SearchTools:
         shown = rows[offset : offset + head_limit]
         return _join_rows(shown, more=more, none="nothing matches", next_offset=offset + len(shown))
 
-    # ------------------------------------------------------------ places and rows
     def _place(self, path: str | None) -> tuple[str, str | None]:
         """Return the folder to search, and the file in it where one was named; inside the workspace, by its real
         name."""
@@ -208,7 +207,6 @@ class _SearchTools:
                 out.append(f"{shown}{mark}{row[1]}{mark}{row[2]}" if numbers else f"{shown}{mark}{row[2]}")
         return out
 
-    # ------------------------------------------------------------ the worker
     async def _ask(self, job: dict[str, Any]) -> dict[str, Any]:
         gate = _Gate.get_current()
         async with gate.running:

@@ -307,7 +307,6 @@ def _too_large(path: str, size: int, most: int) -> ToolError:
     )
 
 
-# ---------------------------------------------------------------- spill
 # The folder for long output of commands: outside every project, and removed when this program ends.
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any, Final
 
-from lyra.core.checking.toml_positions import key_lines
+from lyra.core.checking.document import key_lines
 from lyra.core.own_files import make_folder
 from lyra.core.user_folders import user_folder
 from lyra.errors import ConfigError
@@ -68,7 +68,6 @@ class Answers:
                 )
             self._write(texts)
 
-    # ------------------------------------------------------------ the file
     def _read(self) -> tuple[dict[str, list[str]], dict[tuple[str, ...], int]]:
         texts: dict[str, list[str]] = {effect: [] for effect in _EFFECTS}
         try:

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, NamedTuple, Self
 
 from lyra.core.checking.check import one_of
+from lyra.core.commands.option_reach import words_of
 from lyra.core.own_files import find_own_paths
 from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import ApprovalRefused, ConfigError
@@ -103,12 +104,12 @@ class Permissions:
         "_protected",
         "_rules",
         "_rules_by_tool",
+        "asks_outside",
         "attended",
         "extra_folders",
         "home",
         "mode",
         "own_text",
-        "reads_outside",
         "workspace",
     )
 
@@ -127,7 +128,7 @@ class Permissions:
         answers: Iterable[Rule] = (),
         only: Iterable[Rule] | None = None,
         own_text: bool = False,
-        reads_outside: bool = False,
+        asks_outside: bool = False,
     ) -> None:
         self._forbidden_modes = frozenset(forbid_modes)
         self.set_mode(mode)
@@ -148,7 +149,7 @@ class Permissions:
         self._answers = list(answers)  # of earlier runs
         self._helpers: tuple[str, ...] = ()  # workspaces of helpers: not protected because of where they lie
         self.own_text = own_text  # the files of the workspace are the user's own project
-        self.reads_outside = reads_outside  # a person is asked about files outside, which else may not be read
+        self.asks_outside = asks_outside  # a person is asked about files and hosts that no right opens
         self.attended = attended  # a person can answer questions
         self._keep = keep
 
@@ -265,7 +266,7 @@ class Permissions:
             return PermissionDecision("allow", None, f"{subject.tool} does nothing outside the conversation")
         reason = f"no rule speaks of this {subject.tool}"
         if subject.line is not None and subject.line.single is None and rules.allow:
-            reason = f"{reason}; an allow with a wildcard covers one simple command or each part of a pipe"
+            reason = f"{reason}; an allow with a wildcard covers one simple command or each part of a pipe or list"
         return PermissionDecision("ask", None, reason)
 
     def limit(self, rules: Iterable[str]) -> Permissions:
@@ -420,7 +421,7 @@ class Permissions:
         wider = not self._asks_first(subject)
         offered = [text for text in offer_rules(subject) if wider or text == self.rule_for(subject)]
         rules = [(text, Rule(text, "allow", workspace=self.workspace, home=self.home)) for text in offered]
-        return [text for text, rule in rules if rule.speaks_of(subject)]
+        return [text for text, rule in rules if rule.speaks_of(subject) or _allow_parts(_Rules([rule]), subject)]
 
     def keep(self, rule: Rule) -> None:
         """Pass an answer to the function that stores it, if one was given."""
@@ -453,7 +454,7 @@ class Permissions:
             answers=answers,
             only=limits,
             own_text=self.own_text,
-            reads_outside=self.reads_outside,
+            asks_outside=self.asks_outside,
         )
 
     def _move_rule(self, rule: Rule, root: str) -> Rule:
@@ -520,22 +521,51 @@ def _first_match(rules: _Rules, subject: Subject) -> Rule | None:
     return None
 
 
+# They change what the commands after them mean; `cd` is looked at by itself.
+_CHANGES: Final = words_of(
+    ". alias bind builtin command declare enable eval exec export getopts hash let local mapfile popd pushd read"
+    " readarray readonly set shift shopt source trap typeset ulimit umask unalias unset"
+)
+_ENTERS: Final = re.compile(r"cd ([A-Za-z0-9_./@+:-]+)")
+_PROGRAM: Final = re.compile(r"[A-Za-z0-9_.+-]+ \*")
+
+
 def _allow_parts(rules: _Rules, subject: Subject) -> Rule | None:
-    """Return the rule that allows the first part of a pipe that needs one, where each part is allowed by a rule or only
-    reads in a sandbox; None where one of them is not, or the line is no pipe."""
+    """Return the rule that allows the first part of a pipe or list that needs one, where each part is allowed by a rule
+    or only reads in a sandbox; None where one of them is not. A list may begin with a `cd` into a folder of the
+    workspace: after it only rules for whole programs count, because the words of others may mean other files there."""
     line = subject.line
-    if line is None or not line.is_pipe:
+    if line is None or not line.parts or not (subject.held or line.is_pipe):
         return None
     deciding: Rule | None = None
-    for _, part in line.parts:
-        if subject.held and part.reads_only:
-            continue
-        own = subject._replace(value=part.text, line=part)
-        rule = next((rule for rule in _candidates(rules, own) if rule.speaks_of(own)), None)
-        if rule is None:
+    moved = False
+    for number, (_, part) in enumerate(line.parts):
+        words = part.words
+        if words is None or ("printf" in words and "-v" in part.text):
             return None
-        deciding = deciding or rule
+        if "cd" in words:
+            folder = _find_folder(part.text, subject.workspace)
+            if number or folder is None or not subject.held:
+                return None
+            moved = folder != os.path.realpath(subject.workspace)
+        elif not (subject.held and part.reads_only):
+            own = subject._replace(value=part.text, line=part)
+            matching = (rule for rule in _candidates(rules, own) if rule.speaks_of(own))
+            rule = next((rule for rule in matching if not moved or _PROGRAM.fullmatch(rule.pattern or "")), None)
+            if rule is None or words & _CHANGES:
+                return None
+            deciding = deciding or rule
     return deciding
+
+
+def _find_folder(command: str, workspace: str) -> str | None:
+    """Return the folder of the workspace that a `cd` enters; None where it is another one, or not known."""
+    match = _ENTERS.fullmatch(command.strip())
+    if match is None or match[1].startswith("-"):
+        return None
+    root = os.path.realpath(workspace)
+    folder = os.path.realpath(os.path.join(root, match[1]))
+    return folder if f"{folder}/".startswith(f"{root.rstrip('/')}/") else None
 
 
 def _is_answer(rule: Rule, subject: Subject) -> bool:

@@ -1,19 +1,22 @@
 """The rules that an answer for good may become: for exactly this call, or for more of its kind.
 
 `offer_rules(subject)` gives those of an `always`, the narrowest first: the exact call, then the beginning of a command
-and its program, the folder of a file, the host of a page. A person picks one; none of them covers more than it says.
-`render_refusal` is the rule of a `never`.
+and its program (in a pipe or list too), the folder of a file, the host of a page. A person picks one; none of them
+covers more than it says. `render_refusal` is the rule of a `never`.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lyra.core.commands.programs import runs_its_words
 from lyra.errors import ConfigError
 from lyra.tools.permissions.subjects import GIT, Subject
+
+if TYPE_CHECKING:
+    from lyra.tools.shell.command_line import CommandLine
 
 _SUBCOMMAND: Final = re.compile(r"[a-z][a-z0-9-]*")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./:@+-]+")
@@ -32,7 +35,7 @@ def offer_rules(subject: Subject) -> list[str]:
 def _wider(subject: Subject) -> list[str]:
     line = subject.line
     if line is not None:
-        beginnings = _beginnings((line.single or "").split())
+        beginnings = _beginnings((line.single or "").split()) if not line.parts else _find_beginnings(subject, line)
         if subject.tool == GIT:
             beginnings = [text.removeprefix("git ") for text in beginnings if text not in ("git", "gh")]
         return [f"{subject.tool}({text} *)" for text in beginnings]
@@ -43,6 +46,13 @@ def _wider(subject: Subject) -> list[str]:
     if subject.url is not None and subject.url.host:
         return [f"{subject.tool}({subject.url.host})"]
     return []
+
+
+def _find_beginnings(subject: Subject, line: CommandLine) -> list[str]:
+    """Return the beginnings of the commands in a pipe or list that need a rule; the caller leaves out those which do
+    not allow all of it."""
+    needed = (part for _, part in line.parts if not (subject.held and part.reads_only))
+    return list(dict.fromkeys(text for part in needed for text in _beginnings((part.single or "").split())))
 
 
 def _beginnings(words: list[str]) -> list[str]:

@@ -23,7 +23,7 @@ from lyra.config.files import parse_toml, read_bytes
 from lyra.config.sources import Loading
 from lyra.config.trust import FolderTrust, trust_for
 from lyra.core.checking.check import check_keys, one_of
-from lyra.core.checking.toml_positions import TooDeep, key_lines
+from lyra.core.checking.document import TooDeep, key_lines
 from lyra.core.rights.capability import ANY_NAME
 from lyra.core.secrets.visible import visible
 from lyra.errors import ConfigError
@@ -74,11 +74,11 @@ def permissions_of(
     keep: Callable[[Rule], object] | None = None,
     answers: Iterable[Rule] = (),
     own_text: bool = False,
-    reads_outside: bool = False,
+    asks_outside: bool = False,
 ) -> Permissions:
     """Return the Permissions that these layers come to; `mode` overrides theirs. `extra_folders` count as inside.
-    `own_text`: the files of the workspace are the user's own project. `reads_outside`: a person is asked about reading
-    a file outside."""
+    `own_text`: the files of the workspace are the user's own project. `asks_outside`: a person is asked about reading
+    a file outside and fetching a page."""
     rules: list[Rule] = []
     protected: list[str] = []
     forbidden: list[str] = []
@@ -105,7 +105,7 @@ def permissions_of(
         keep=keep,
         answers=answers,
         own_text=own_text,
-        reads_outside=reads_outside,
+        asks_outside=asks_outside,
     )
 
 

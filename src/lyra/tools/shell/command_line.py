@@ -5,7 +5,7 @@ with the program's name alone and without its global options too. The arguments 
 `loose`: a command may begin at each of them. An allow with a wildcard is matched against `single`:
 the whole line, and only when it is one simple command with nothing in it that runs or writes something else. When the
 line could not be read for certain, `unsure` says why; then every deny applies and no such allow. A list of simple
-commands has them as its `parts`: a pipe is allowed when each of its parts is.
+commands has them as its `parts`: a pipe or list is allowed when each of its parts is.
 
 Files that a line both writes and runs: `mkfifo p; echo 'rm x' > p & sh p`, `cp /bin/rm y; ./y x`.
 """
@@ -25,8 +25,7 @@ from lyra.core.commands.programs import INERT, ORDINARY, can_reach, language_of,
 from lyra.core.commands.reading import reads_only
 from lyra.core.limits import CAPABILITY_LENGTH_MAX, WORDS_MAX
 from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word, read_script
-from lyra.tools.shell.shells import feeds
-from lyra.tools.shell.stdin_programs import runs_unnamed_input
+from lyra.tools.shell.stdin_programs import feeds, runs_unnamed_input
 from lyra.tools.shell.text_glob import PATH, UNKNOWN, TextGlob, calculates, decides_what_runs, names_program
 from lyra.tools.shell.wrappers import RUNS_OTHERS, basename, find_nested, wraps
 
@@ -246,7 +245,8 @@ def _split_list(text: str) -> tuple[tuple[str, CommandLine], ...]:
             parts[-1] = (parts[-1][0], parts[-1][1] + piece)
     if not 1 < len(parts) <= _PARTS_MAX:
         return ()
-    lines = tuple((operator, read_line(part)) for operator, part in parts)
+    # The status of the last command is a number: the shell reads the part as it would with this one.
+    lines = tuple((operator, read_line(part.replace("$?", "0"))) for operator, part in parts)
     texts = [part.strip(" \t") for _, part in parts]
     if any(
         "#" in part or part.endswith("\\") or line.single is None for part, (_, line) in zip(texts, lines, strict=True)
@@ -547,7 +547,6 @@ def _sets(command: ShellCommand) -> bool:
     return basename(command.words[0].text) in _SETTERS if command.words else bool(command.assignments)
 
 
-# ---------------------------------------------------------------- fast path
 # A fast path for command lines without special characters, which need no grammar: most of what an agent runs.
 
 _LIST_MAX: Final = 500  # characters; bounds the number of commands, and longer lines are too rare to need the fast path

@@ -16,17 +16,18 @@ from typing import Final, NamedTuple
 
 from lyra.core.commands.programs import GREEDY, PROGRAMS, doubtful_words, reaches
 from lyra.tools.shell.grammar import ShellCommand, ShellScript, Word
-from lyra.tools.shell.shells import (
+from lyra.tools.shell.stdin_programs import (
     ALL_SHELLS,
     HISTORY,
+    STDIN_PROGRAMS,
     TAKES_COMMANDS,
     Nested,
     commands_in_input,
+    commands_in_stdin,
     script_file,
     script_in,
     shell_script,
 )
-from lyra.tools.shell.stdin_programs import STDIN_PROGRAMS, commands_in_stdin
 from lyra.tools.shell.text_glob import PATH, UNKNOWN, calculates, decides_what_runs
 
 # ---------------------------------------------------------------- wrapper options

@@ -28,9 +28,9 @@ from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import ToolError
 from lyra.sandbox.profile import Profile
 from lyra.tools.shell.stdin_programs import STDIN_PROGRAMS
-from lyra.tools.yaml.params import Params
 from lyra.tools.yaml.template import (
     DeclaredTool,
+    Params,
     Template,
     ToolEnvironment,
     as_text,

@@ -23,9 +23,9 @@ from lyra.core.secrets.redact import redact
 from lyra.core.secrets.secret import Secret
 from lyra.errors import CapabilityDenied, ConfigError, ToolError
 from lyra.tools.http_guard import HttpAnswer, fetch, host_and_port
-from lyra.tools.yaml.params import Params
 from lyra.tools.yaml.template import (
     DeclaredTool,
+    Params,
     Template,
     ToolEnvironment,
     as_text,

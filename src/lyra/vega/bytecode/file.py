@@ -80,10 +80,6 @@ def _body(program: Program) -> bytes:
 
 
 def _never(value: Any) -> Any:
-    return _constant_to(value)
-
-
-def _constant_to(value: Any) -> Any:
     if isinstance(value, Money):
         return {_MONEY: int(value)}
     if isinstance(value, Duration):
@@ -107,18 +103,14 @@ def _constant_from(value: Any) -> Any:
         if key == _UNSET:
             return UNSET
         if type(inner) is int:
-            return _exact(key, inner)
-    raise _make_load_error("it has a constant of an unknown kind")
-
-
-def _exact(key: Any, number: int) -> Any:
-    if key == _MONEY:
-        try:
-            return Money(number)
-        except LyraError:
-            raise _make_load_error("it has an amount of money that is too large") from None
-    if key == _DURATION and INT_MIN <= number <= INT_MAX:
-        return Duration(number)
+            if key == _MONEY:
+                try:
+                    return Money(inner)
+                except LyraError:
+                    raise _make_load_error("it has an amount of money that is too large") from None
+            if key == _DURATION and INT_MIN <= inner <= INT_MAX:
+                return Duration(inner)
+            raise _make_load_error("it has a constant of an unknown kind")
     raise _make_load_error("it has a constant of an unknown kind")
 
 
@@ -344,8 +336,6 @@ class _FunctionVerifier:
         constant = self.function.constants[c]
         return len(constant) if row.length == "named" else int(constant[1])
 
-    # ------------------------------------------------------------ constants
-
     def constant(self, row: Opcode, constant: Any) -> None:
         kind = row.constant
         if kind == "name" and type(constant) is not str:
@@ -355,19 +345,16 @@ class _FunctionVerifier:
         if kind == "registers" and not (type(constant) is list and all(type(item) is int for item in constant[1:])):
             raise self.fail(f"{row.name} needs registers")
         if kind == "counted":
-            self.check_count(row, constant)
+            if type(constant) is not list or list(map(type, constant)) != [str, int] or constant[1] < 0:
+                raise self.fail(f"{row.name} needs a name and a count")
+            if row.name == "METHOD" and constant[1] < 1:
+                raise self.fail("a method needs its value")
+            if row.name == "LIBRARY":
+                least, most = _arity(constant[0])
+                if native(constant[0]) is None or not least <= constant[1] <= most:
+                    raise self.fail(f"the library has no {constant[0]!r} with {constant[1]} arguments")
         if kind == "names":
             self.names(row, constant)
-
-    def check_count(self, row: Opcode, constant: Any) -> None:
-        if type(constant) is not list or list(map(type, constant)) != [str, int] or constant[1] < 0:
-            raise self.fail(f"{row.name} needs a name and a count")
-        if row.name == "METHOD" and constant[1] < 1:
-            raise self.fail("a method needs its value")
-        if row.name == "LIBRARY":
-            least, most = _arity(constant[0])
-            if native(constant[0]) is None or not least <= constant[1] <= most:
-                raise self.fail(f"the library has no {constant[0]!r} with {constant[1]} arguments")
 
     def names(self, row: Opcode, constant: Any) -> None:
         if type(constant) is not list:

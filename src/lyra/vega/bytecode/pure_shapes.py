@@ -66,9 +66,6 @@ def library_row(full: str) -> LibraryEntry | None:
     return (LIBRARY.get(module, {}) if module else GLOBALS).get(name)
 
 
-# ---------------------------------------------------------------- whose is what is changed
-
-
 def nodes(body: list[Any]) -> Iterator[list[Any]]:
     """Every statement and value of a checked tree."""
     todo: list[list[Any]] = [*body]
@@ -121,9 +118,6 @@ def _is_own(value: list[Any]) -> bool:
         return True
     row = library_row(value[1])
     return row is not None and row.result in ("int", "float", "str", "bool", "duration")
-
-
-# ---------------------------------------------------------------- trees from a file
 
 
 class _Bad(Exception):

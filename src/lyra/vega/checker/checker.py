@@ -321,15 +321,10 @@ def _check_function(check: ModuleCheck, node: ast.Function) -> None:
 def _check_declared_body(check: ModuleCheck, node: ast.Function | ast.Tool) -> None:
     if isinstance(node, ast.Tool):
         check_tool_settings(check, node)
-    check_function_body(check, node.parameters, node.body, _result_kind(check, node))
-
-
-def _result_kind(check: ModuleCheck, node: ast.Function | ast.Tool) -> ValueKind:
-    """Return the kind of the result. A wrong type was reported when the name was declared."""
     told = len(check.problems)
     kind = check.kind_of_type(node.result)
     del check.problems[told:]
-    return kind
+    check_function_body(check, node.parameters, node.body, kind)
 
 
 def _check_top_only(check: ModuleCheck, node: ast.Statement) -> None:
@@ -345,24 +340,20 @@ def check_bodies(check: ModuleCheck, statements: Sequence[ast.Statement]) -> Non
             _check_declared_body(check, node)
         elif isinstance(node, ast.Agent):
             check_agent_settings(check, node)
-            _check_agent_tools(check, node)
+            seen: set[str] = set()
+            for tool in node.tools:
+                if tool.name in seen:
+                    offset, end = check.name_place(tool, tool.name)
+                    check.error(offset, end, f"two tools of `{node.name}` are called `{tool.name}`")
+                seen.add(tool.name)
+                check.signature(tool.parameters, tool.result)
+                _check_declared_body(check, tool)
         elif isinstance(node, ast.Supervisor):
             _check_supervisor(check, node)
         elif isinstance(node, ast.Test):
             check.context = CheckContext(in_test=True)
             check_block(check, node.body)
             check.context = CheckContext()
-
-
-def _check_agent_tools(check: ModuleCheck, agent: ast.Agent) -> None:
-    seen: set[str] = set()
-    for tool in agent.tools:
-        if tool.name in seen:
-            offset, end = check.name_place(tool, tool.name)
-            check.error(offset, end, f"two tools of `{agent.name}` are called `{tool.name}`")
-        seen.add(tool.name)
-        check.signature(tool.parameters, tool.result)
-        _check_declared_body(check, tool)
 
 
 def _check_supervisor(check: ModuleCheck, node: ast.Supervisor) -> None:

@@ -153,7 +153,6 @@ CALLS: Final[dict[type, Callable[[FunctionCode, Any, int | None], int]]] = {
 }
 
 
-# ---------------- Calls of the standard library, of host functions and of the prelude to register code
 # A pure function is one instruction; one that calls a lambda is Vega source of the prelude, compiled into the program
 # when it is used; everything else is an effect that the host answers.
 
@@ -263,26 +262,20 @@ def host_call(out: FunctionCode, node: ast.Call, name: str, into: int) -> None:
     out.emit(OP_EFFECT, into, first, out.other([f"host::{name}", len(node.arguments)]))
 
 
-def library_value(out: FunctionCode, node: ast.SyntaxNode, module: str, name: str, into: int | None) -> int:
-    """`str::upper` as a value: a function of its required parameters that calls it."""
-    entry = _library_entry(out, node, module, name)
-    into = out.target(into)
-    # `print` needs no argument, but as a value it is called with one.
-    function = out.linker.wrapper(module, name, entry.required or min(entry.most, 1))
-    out.emit(OP_CLOSURE, into, function, out.other([]))
-    return into
-
-
-# ---------------- Names and paths as values to register code: variables, functions, agents, imports, the library
-
-
 def _compile_reference(out: FunctionCode, node: ast.Name | ast.Path, into: int | None) -> int:
     meaning = out.module.meanings.get(id(node))
     if isinstance(meaning, Variable):
         return compile_variable(out, meaning, into)
     if isinstance(meaning, Symbol):
         return compile_symbol(out, node, meaning, into)
-    return library_value(out, node, node.module if isinstance(node, ast.Path) else "", node.name, into)
+    module = node.module if isinstance(node, ast.Path) else ""
+    name = node.name
+    entry = _library_entry(out, node, module, name)
+    into = out.target(into)
+    # `print` needs no argument, but as a value it is called with one.
+    function = out.linker.wrapper(module, name, entry.required or min(entry.most, 1))
+    out.emit(OP_CLOSURE, into, function, out.other([]))
+    return into
 
 
 def compile_symbol(out: FunctionCode, node: ast.SyntaxNode, symbol: Symbol, into: int | None) -> int:
@@ -303,7 +296,6 @@ REFERENCES: Final[dict[type, Callable[[FunctionCode, Any, int | None], int]]] = 
 }
 
 
-# ---------------- `import node`: the rows of a program's imports that hold nodes, and the arguments of their calls
 # A row is [`node`, the target as written, the name that the call goes by, the file, its text, the names of its inputs]:
 # a compiled file and a durable run keep the node as it was. A node that the host could not read has the first three
 # only, and can be called by position alone.
@@ -345,9 +337,6 @@ def compile_node_arguments(out: FunctionCode, node: ast.Call, symbol: Symbol) ->
         if index not in order:
             out.constant(UNSET, first + index)
     return first, count
-
-
-# ---------------- Which argument of a call goes to which parameter, and the run of registers that holds them
 
 
 def compile_arguments(out: FunctionCode, node: ast.Call, parameters: list[ast.Parameter], name: str) -> int:

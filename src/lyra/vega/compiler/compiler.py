@@ -30,9 +30,8 @@ from lyra.vega.bytecode.opcodes import (
 )
 from lyra.vega.bytecode.program import AgentInfo, Function, Parameter, Program, TestInfo, ToolInfo
 from lyra.vega.checker.checker import Load, parse_and_check
-from lyra.vega.compiler.blocks import enter_scope
 from lyra.vega.compiler.calls import CALLS, REFERENCES, import_node, library_call
-from lyra.vega.compiler.control import compile_with_finally, run_defers
+from lyra.vega.compiler.control import compile_with_finally, enter_scope, run_defers
 from lyra.vega.compiler.early_calls import EARLY_CALLS, Overlap, compile_early_sequence
 from lyra.vega.compiler.emitter import CompileRules, FunctionCode
 from lyra.vega.compiler.expressions import EXPRESSIONS, compile_into
@@ -102,7 +101,11 @@ class Linker:
             if len(main.node.parameters) > 1:
                 raise complaint(self.source, main.node, "`main` has at most one parameter: the arguments")
         self.summaries.prepare()
-        self.mark_early()
+        # Say of each agent whether a host may ask it ahead of its turn.
+        for module in self.modules.values():
+            for symbol in module.symbols.values():
+                if symbol.kind == "agent":
+                    self.program.agents[symbol.key].is_early = not self.summaries.why_agent_ordered(symbol)
         self.drain()
         self.notes.finish(self.modules.values(), self.summaries)
         start = FunctionCode(self, main_module, main_module.unit, "start", RULES, is_hidden=True)
@@ -190,13 +193,6 @@ class Linker:
                 unit = module.units[id(statement)]
                 function = self.function(module, statement, unit, f"test {statement.name}")
                 program.tests.append(TestInfo(name=statement.name, function=function))
-
-    def mark_early(self) -> None:
-        """Say of each agent whether a host may ask it ahead of its turn."""
-        for module in self.modules.values():
-            for symbol in module.symbols.values():
-                if symbol.kind == "agent":
-                    self.program.agents[symbol.key].is_early = not self.summaries.why_agent_ordered(symbol)
 
     def key(self, symbol: Symbol, taken: Collection[str]) -> str:
         """Return the name by which a host finds an agent or tool: its own; of an imported one, if that is taken, the

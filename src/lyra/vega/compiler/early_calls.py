@@ -38,9 +38,8 @@ from lyra.vega.bytecode.opcodes import (
     OP_UNLESS_LT,
     OP_UNLESS_NE,
 )
-from lyra.vega.compiler.blocks import compile_sequence, compile_statement
 from lyra.vega.compiler.calls import compile_arguments, compile_call, compile_symbol
-from lyra.vega.compiler.control import compile_continue, leave_function
+from lyra.vega.compiler.control import compile_continue, compile_sequence, compile_statement, leave_function
 from lyra.vega.compiler.emitter import FunctionCode, LoopExits
 from lyra.vega.compiler.expressions import compile_into, compile_variable, jump_if, loop_while
 from lyra.vega.compiler.processes import (

@@ -63,8 +63,6 @@ class Emitter:
         self.exits: list[LoopExits | Finally] = []
         self.here = 0  # the packed place of what is being compiled
 
-    # ------------------------------------------------------------ code
-
     def emit(self, op: int, a: int = 0, b: int = 0, c: int = 0) -> int:
         self.code.append([op, a, b, c])
         self.places.append(self.here)
@@ -95,8 +93,6 @@ class Emitter:
         if end > start:
             self.handlers.append(Handler(start, end, target, register))
 
-    # ------------------------------------------------------------ registers
-
     def register(self, count: int = 1) -> int:
         """Return the first of `count` fresh registers in a row."""
         first = self.next_register
@@ -111,8 +107,6 @@ class Emitter:
     def move(self, into: int, value: int) -> None:
         if into != value:
             self.emit(OP_MOVE, into, value)
-
-    # ------------------------------------------------------------ constants
 
     def pin(self, value: Any) -> int | None:
         """Return the operand that means a constant's own register, or None when there is no room for one more."""
@@ -147,8 +141,6 @@ class Emitter:
         register = self.register() if into is None else into
         self.emit(OP_CONSTANT, register, self.other(value))
         return register
-
-    # ------------------------------------------------------------ the end
 
     def finish(self, *, is_hidden: bool = False) -> Function:
         registers = self.top_register
@@ -190,7 +182,6 @@ def _key(value: Any) -> Any:
 assert BY_NAME["MOVE"].b == "from"
 
 
-# ---------------------------------------------------------------- function code
 # One function while it is compiled: its code so far, what its names mean, and the rules that compile its parts.
 
 

@@ -187,7 +187,18 @@ def _compile_unary(out: FunctionCode, node: ast.Unary, into: int | None) -> int:
 
 def _compile_binary(out: FunctionCode, node: ast.Binary, into: int | None) -> int:
     if node.operator in ("&&", "||"):
-        return _compile_logical(out, node, into)
+        into = out.target(into)
+        mark = out.next_register
+        value = out.register()
+        false = jump_if(out, node, wanted=False)
+        out.constant(True, value)
+        end = out.jump()
+        out.patch_all(false)
+        out.constant(False, value)
+        out.patch(end)
+        out.move(into, value)
+        out.next_register = mark
+        return into
     into = out.target(into)
     mark = out.next_register
     # The left side of a long chain is compiled first, from its deepest operator up: no recursion on it.
@@ -234,21 +245,6 @@ def compile_operand(out: FunctionCode, node: ast.Expression, then: ast.Expressio
         out.move(copy, left)
         return copy
     return left
-
-
-def _compile_logical(out: FunctionCode, node: ast.Binary, into: int | None) -> int:
-    into = out.target(into)
-    mark = out.next_register
-    value = out.register()
-    false = jump_if(out, node, wanted=False)
-    out.constant(True, value)
-    end = out.jump()
-    out.patch_all(false)
-    out.constant(False, value)
-    out.patch(end)
-    out.move(into, value)
-    out.next_register = mark
-    return into
 
 
 def jump_if(out: FunctionCode, node: ast.Expression, *, wanted: bool) -> list[int]:

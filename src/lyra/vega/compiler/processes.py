@@ -32,8 +32,8 @@ from lyra.vega.bytecode.opcodes import (
     OP_UNLESS_LIST,
     OP_UNLESS_VARIANT,
 )
-from lyra.vega.compiler.blocks import bind_variable, compile_block
 from lyra.vega.compiler.calls import compile_arguments
+from lyra.vega.compiler.control import bind_variable, compile_block
 from lyra.vega.compiler.emitter import FunctionCode
 from lyra.vega.compiler.expressions import compile_expression, compile_into, compile_operand, compile_run
 from lyra.vega.plan.names import Symbol, Variable

@@ -15,8 +15,7 @@ from lyra.vega.bytecode.opcodes import (
     OP_PRINT,
     OP_RETHROW,
 )
-from lyra.vega.compiler.blocks import BLOCKS, compile_statement, enter_scope, set_new_variable, set_variable
-from lyra.vega.compiler.control import CONTROL
+from lyra.vega.compiler.control import BLOCKS, CONTROL, compile_statement, enter_scope, set_new_variable, set_variable
 from lyra.vega.compiler.emitter import FunctionCode
 from lyra.vega.compiler.expressions import compile_expression, compile_into
 from lyra.vega.compiler.processes import (

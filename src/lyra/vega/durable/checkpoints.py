@@ -131,7 +131,6 @@ def restore_fiber(world: World, job: VegaJob, data: dict[str, Any]) -> Fiber:
     return from_data(world.linked, data["fiber"])
 
 
-# ---------------- How a run resumes: no process does anything new before all processes have replayed their journals
 # Processes see each other's sessions, questions and agents. So the Vega processes replay first, each held where it
 # would do something new; calls and conversations of agents begin behind them, because the process that asks decides
 # what they may spend. A process that replays for too long holds up its own calls only: a call continues once its caller

@@ -137,7 +137,8 @@ class RunExecution:
             await world.undeclared_tools.start()
             main = self._began(dict(facts or {})) if self._before is None else kernel.process(MAIN)
             self._need()
-            self._listen()
+            self.kernel.interrupts.on_raised.append(self._tell)
+            self.kernel.tasks.start(self._look(), name="vega notes")
             watch = DeadlockWatch(world, MAIN)
             try:
                 ended = await self._wait_for_end(main)
@@ -246,12 +247,6 @@ class RunExecution:
             grant = world.options.grant.narrow(grant)
         return kernel.spawn(vega_process, world.run_id, None, pid=MAIN, grant=grant)
 
-    # ------------------------------------------------------------ people
-
-    def _listen(self) -> None:
-        self.kernel.interrupts.on_raised.append(self._tell)
-        self.kernel.tasks.start(self._look(), name="vega notes")
-
     async def _look(self) -> None:
         kernel, space = self.kernel, self._space
         is_full = False
@@ -302,7 +297,8 @@ def _restore_spending(world: World, before: DurableRun, pid: str, state: Process
     """Charge what an ended process spent to the nearest process above it that replays, in whose sessions it counts;
     `in_flight` is what was set aside for its calls when the last execution ended, and stays charged.
     Conversations are left out: their turns are recorded with the process that asked."""
-    if _is_conversation(before, state):
+    # Whether a process is an agent's that answers many: it was started without a question.
+    if state.created.program not in (VEGA_PROCESS, VEGA_AGENT) and not arguments_of(before, state):
         return
     spent = Usage.from_data(state.spent) + in_flight
     cut_off = Usage.from_data(state.cut_off) + in_flight
@@ -352,11 +348,6 @@ def arguments_of(before: DurableRun, state: ProcessState) -> Any:
     """Return what a process was started with."""
     created = state.created
     return codec.decode(before.space.get_blob(created.blob) if created.blob else bytes(created.args))
-
-
-def _is_conversation(before: DurableRun, state: ProcessState) -> bool:
-    """Return whether a process is an agent's that answers many: it was started without a question."""
-    return state.created.program not in (VEGA_PROCESS, VEGA_AGENT) and not arguments_of(before, state)
 
 
 def _is_open(before: DurableRun, request_id: str) -> bool:

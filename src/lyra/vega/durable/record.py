@@ -70,22 +70,19 @@ class RunState:
         elif kind == "run.named":
             self.names[str(data["name"])] = str(data["pid"])
         elif kind == "run.paid":
-            self._on_paid(data)
+            for session in data["sessions"]:
+                if data["usage"] is None:  # it is over
+                    self.paid.pop(str(session), None)
+                    continue
+                paid = self.paid.setdefault(str(session), {})
+                for dimension, amount in data["usage"].items():
+                    paid[str(dimension)] = paid.get(dimension, 0) + int(amount)
         elif kind == "run.learned":
             self.learned[str(data["model"])] = (float(data["rate"]), int(data["missed"]))
         elif kind == "run.began":
             if self.began is not None:
                 raise ValueError("the run begins a second time")
             self.began, self.began_at = dict(data), time
-
-    def _on_paid(self, data: dict[str, Any]) -> None:
-        for session in data["sessions"]:
-            if data["usage"] is None:  # it is over
-                self.paid.pop(str(session), None)
-                continue
-            paid = self.paid.setdefault(str(session), {})
-            for dimension, amount in data["usage"].items():
-                paid[str(dimension)] = paid.get(dimension, 0) + int(amount)
 
     def dump(self) -> Any:
         known = [self.names, self.paid, self.learned]
@@ -228,7 +225,6 @@ def _nowhere(_: str) -> None:
     pass
 
 
-# ---------------------------------------------------------------- pids
 # The pids of a durable run: saved values hold them, so they are the same however often the run was killed.
 # A kernel numbers processes by the rows of its journal, and a run that was killed has other rows. Here a pid says which
 # call made the process: `p4` was made by the call 4 of the main process, `p4.0` by the first call of `p4`, `p2_1.0-0`
@@ -263,7 +259,6 @@ class PidsByCall:
         return PID.fullmatch(pid) is not None
 
 
-# ---------------------------------------------------------------- new program
 # Another program for the next execution of a durable run; `lyra.vega.migrate` decides whether that is safe.
 
 

@@ -170,7 +170,14 @@ class Comments:
         self.next = 0
         self.starts = lexed.tokens.starts
         self.tokens = lexed.tokens
-        self.closing = _pairs(lexed)
+        pairs: dict[int, int] = {}
+        opened: list[int] = []
+        for kind, start in zip(lexed.tokens.kinds, lexed.tokens.starts, strict=True):
+            if kind == "{":
+                opened.append(start)
+            elif kind == "}" and opened:
+                pairs[opened.pop()] = start
+        self.closing = pairs
 
     def before(self, offset: int) -> list[Comment]:
         """Take those that begin before this place."""
@@ -229,18 +236,6 @@ class Comments:
         """Return the first `{` at or behind a place, and its `}`."""
         brace = self.sign_behind("{", offset)
         return brace, self.closing[brace]
-
-
-def _pairs(lexed: Lexed) -> dict[int, int]:
-    """Return the place of the `}` for each `{`."""
-    pairs: dict[int, int] = {}
-    opened: list[int] = []
-    for kind, start in zip(lexed.tokens.kinds, lexed.tokens.starts, strict=True):
-        if kind == "{":
-            opened.append(start)
-        elif kind == "}" and opened:
-            pairs[opened.pop()] = start
-    return pairs
 
 
 # ---------------- The lines of a block with their comments, and the state that all functions of the formatter work on

@@ -197,7 +197,15 @@ def reparse(before: Parsed, old: str, new: str) -> Parsed | None:
     statements = before.module.statements
     if before.problems or not statements or len(new) > VEGA_SOURCE_CHARS_MAX:
         return None
-    same = _common_start(old, new)
+    # Count the characters both begin with; by halving, since slices compare quicker than characters in a loop.
+    low, high = 0, min(len(old), len(new))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if old[low:middle] == new[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    same = low
     same_end = _common_end(old, new, same)
     # The statement before the change is read again, too: an `else` may follow it now.
     first = max(0, bisect_left(statements, same, key=lambda node: node.end) - 1)
@@ -225,18 +233,6 @@ def reparse(before: Parsed, old: str, new: str) -> Parsed | None:
     ]
     module = ast.Module([*statements[:kept], *read_again, *statements[last:]], comments, at=0, end=len(new))
     return Parsed(module, [])
-
-
-def _common_start(old: str, new: str) -> int:
-    """Count the characters both begin with; by halving, since slices compare quicker than characters in a loop."""
-    low, high = 0, min(len(old), len(new))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if old[low:middle] == new[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _common_end(old: str, new: str, start: int) -> int:

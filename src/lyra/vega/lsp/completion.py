@@ -19,7 +19,7 @@ from lyra.vega.checker.settings import AGENT_FIELDS, BLOCKS, SUPERVISION, TOOL_S
 from lyra.vega.checker.types import TYPES, signature_text, takes_text
 from lyra.vega.lsp import texts
 from lyra.vega.lsp.analysis import Analysis
-from lyra.vega.lsp.context import CursorContext, context_at
+from lyra.vega.lsp.hover import CursorContext, context_at
 from lyra.vega.lsp.index import SourceSymbol
 from lyra.vega.lsp.project import Project
 from lyra.vega.stdlib.table import ERRORS, GLOBALS, LIBRARY, METHODS, LibraryEntry

@@ -161,18 +161,6 @@ class Walk:
         self.uses.append(Use(*place, symbol))
         return symbol
 
-    def _hoist(self, statements: list[ast.Statement], scope: SymbolScope) -> None:
-        for node in statements:
-            role = _DECLARED.get(type(node))
-            if isinstance(node, ast.Const):
-                self._declare(node, node.name, "constant", self.word_from(node.at, node.name), scope)
-            elif isinstance(node, ast.Import):
-                if node.name:
-                    self._declare(node, node.name, "import", self._import_place(node), scope)
-            elif role is not None:
-                name = getattr(node, "name", "")
-                self._declare(node, name, role, self.word_from(node.at, name), scope)
-
     def _import_place(self, node: ast.Import) -> tuple[int, int]:
         """Return the name behind `as`; without one, the text it was taken from."""
         alias = re.compile(rf"\bas\s+({re.escape(node.name)})\b").search(self.text, node.at, node.end)
@@ -189,7 +177,16 @@ class Walk:
     # ---------------------------------------------------------------- statements
 
     def _statements(self, statements: list[ast.Statement], scope: SymbolScope) -> None:
-        self._hoist(statements, scope)
+        for node in statements:
+            role = _DECLARED.get(type(node))
+            if isinstance(node, ast.Const):
+                self._declare(node, node.name, "constant", self.word_from(node.at, node.name), scope)
+            elif isinstance(node, ast.Import):
+                if node.name:
+                    self._declare(node, node.name, "import", self._import_place(node), scope)
+            elif role is not None:
+                name = getattr(node, "name", "")
+                self._declare(node, name, role, self.word_from(node.at, name), scope)
         for statement in statements:
             self._walk(statement, scope)
 

@@ -148,7 +148,16 @@ def rename(project: Project, path: str, offset: int, name: str) -> list[Place]:
     file, symbol = target
     if name == symbol.name:
         return []
-    _check_name(symbol, name)
+    if not _NAME.fullmatch(name) or name == "_":
+        raise RenameRefused(f"`{name}` is no name: letters, digits and `_`, with no digit first")
+    if name in KEYWORDS:
+        raise RenameRefused(f"`{name}` is a keyword; another name: `{name}_`")
+    if name in GLOBALS and symbol.role != "child":
+        raise RenameRefused(f"`{name}` is a function of the language")
+    if name in LIBRARY and symbol.role == "import":
+        raise RenameRefused(f"`{name}` is a module of the library")
+    if name in TYPES and symbol.role == "agent":
+        raise RenameRefused(f"`{name}` is a type, and an agent's name is one, too")
     index = project.index(file)
     places = references(project, path, offset)
     if index is not None:
@@ -171,19 +180,6 @@ def _nothing_here(project: Project, path: str) -> str:
 def _has_no_name(symbol: SourceSymbol) -> bool:
     """Tell whether a symbol is an import without `as`, which takes its name from the file."""
     return isinstance(symbol.node, ast.Import) and symbol.end - symbol.at != len(symbol.name)
-
-
-def _check_name(symbol: SourceSymbol, name: str) -> None:
-    if not _NAME.fullmatch(name) or name == "_":
-        raise RenameRefused(f"`{name}` is no name: letters, digits and `_`, with no digit first")
-    if name in KEYWORDS:
-        raise RenameRefused(f"`{name}` is a keyword; another name: `{name}_`")
-    if name in GLOBALS and symbol.role != "child":
-        raise RenameRefused(f"`{name}` is a function of the language")
-    if name in LIBRARY and symbol.role == "import":
-        raise RenameRefused(f"`{name}` is a module of the library")
-    if name in TYPES and symbol.role == "agent":
-        raise RenameRefused(f"`{name}` is a type, and an agent's name is one, too")
 
 
 def _check_free(index: SymbolIndex, symbol: SourceSymbol, name: str, places: list[Place]) -> None:

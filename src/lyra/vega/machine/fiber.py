@@ -237,13 +237,11 @@ def wrong_count(code: Code, given: int) -> Fault:
 _DEEP: Final = frozenset({list, dict, Closure, Ok, Err, Builder, Cell})
 
 
-# ---------------------------------------------------------------- pure call
 # What the machine and the generated code of pure functions share: the answer that gives a call back to the machine.
 
 MISS: Final = object()  # the generated code gave up: the machine makes the same call instruction by instruction
 
 
-# ---------------- Calls made ahead of their turn, as the plain data of a fiber
 # An EarlyCallGroup belongs to a stretch without barriers. The n-th time the program comes to a `site` it takes the n-th
 # call of the site, if that is the very call it makes now; else it makes it then and there. So an early call can save
 # time and never changes what the program sees. The host finds its own part by the number of the group and the key of

@@ -65,11 +65,6 @@ class SourceChange(NamedTuple):
         return f"{self.kind} {self.name} was {self.what} ({self.file}:{self.line})"
 
 
-def is_same_code(old: Program, new: Program) -> bool:
-    """Return whether nothing that happens can differ: all but places and names of files is equal."""
-    return _bare(old) == _bare(new)
-
-
 def _bare(program: Program) -> bytes:
     plain = msgspec.to_builtins(program, builtin_types=(bytes,), enc_hook=repr)
     plain.update(name="", files=[])
@@ -201,7 +196,8 @@ def plan_migration(
         return None
     before = run.program()
     newer = renumber(before, program)
-    if is_same_code(before, newer):
+    # Whether nothing that happens can differ: all but places and names of files is equal.
+    if _bare(before) == _bare(newer):
         return None
     case = _Case(run, before, ProgramMigration(before, newer, sources))
     if case.is_safe():

@@ -30,7 +30,7 @@ from lyra.vega.durable.checkpoints import restore_fiber
 from lyra.vega.durable.durable_run import prepare, restore_from
 from lyra.vega.durable.record import MAIN
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect
-from lyra.vega.machine.link import Code, LinkedProgram, link
+from lyra.vega.machine.link import Code, link
 from lyra.vega.machine.vm import run as run_fiber
 from lyra.vega.replay.frozen_kernel import (
     EndOfRecord,
@@ -93,7 +93,11 @@ class Rehearsal(ReplayRecord):
             sequential=True,
         )
         self.world = FrozenWorld(self.kernel, program, options, MAIN, programs=PROGRAMS, record=self)
-        self.world.linked = self._link_watched(program, self.world.linked.hash)
+        content_hash = self.world.linked.hash
+        linked = link(program, is_hashed=False)
+        linked.hash = content_hash
+        linked.functions = [_Watched(self, index, code.function) for index, code in enumerate(linked.functions)]
+        self.world.linked = linked
         prepare(self.world, run, migration)
         self.world.runtime.name = str(began["nonce"])
         restore_from(self.world, run)
@@ -103,13 +107,6 @@ class Rehearsal(ReplayRecord):
         for pid, process in self.kernel.processes.items():
             if isinstance(process.replay, Diverged):
                 self.fails(pid, process.replay.error)
-
-    def _link_watched(self, program: Program, content_hash: str) -> LinkedProgram:
-        """Return the program with functions that tell when they are called."""
-        linked = link(program, is_hashed=False)
-        linked.hash = content_hash
-        linked.functions = [_Watched(self, index, code.function) for index, code in enumerate(linked.functions)]
-        return linked
 
     def enters(self, index: int) -> None:
         """Note that a process calls a function; what it calls behind all that is known of it is not told."""
@@ -319,7 +316,6 @@ async def _play(rehearsal: Rehearsal, job: VegaJob) -> None:
             fiber.throw(fault.name, fault.text)
 
 
-# ---------------------------------------------------------------- effect words
 # What a journal calls an effect, in the words of the program that asks for it: `spawn agent:Critic` asks Critic.
 
 _STARTS: Final = {

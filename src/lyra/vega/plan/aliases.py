@@ -286,17 +286,14 @@ class Aliases:
     def _gives_scalar(self, node: ast.Call, module: ModuleScope) -> bool:
         meaning = module.meanings.get(id(node.callee))
         if isinstance(meaning, Symbol):
-            return self._returns_scalars(meaning)
+            function = meaning.node
+            body = getattr(function, "body", None)
+            if body is None:
+                return False
+            returns = [(meaning.module, node.value) for node in walk_own_parts(body) if isinstance(node, ast.Return)]
+            return self._all_scalar(id(function), returns)
         row = _library(node) if meaning is None else None
         return row is not None and row.result in _SCALARS
-
-    def _returns_scalars(self, symbol: Symbol) -> bool:
-        function = symbol.node
-        body = getattr(function, "body", None)
-        if body is None:
-            return False
-        returns = [(symbol.module, node.value) for node in walk_own_parts(body) if isinstance(node, ast.Return)]
-        return self._all_scalar(id(function), returns)
 
     def _all_scalar(self, key: int, values: Iterable[Given]) -> bool:
         """Return whether all that a key is given is scalar. While it is examined it is taken to be: `x = x + 1` says
@@ -349,7 +346,6 @@ def _is_text(output: Any) -> bool:
     return output is None or getattr(getattr(output, "type", None), "name", "") in _SCALARS
 
 
-# ---------------------------------------------------------------- targets
 # Which agents a process value may represent: found by following variables and parameters back to `spawn`.
 # A variable represents what every value given to it represents, a parameter for what every call gives it, and its
 # default; anything else is not known. When a process was started is seen only where it is *held*: printed, compared,

@@ -178,7 +178,13 @@ class Stretch:
             for statement in node.statements:
                 self._statement(statement)
         elif kind is ast.If:
-            self._if(node)
+            self._require_known(node.condition, "branch")
+            before = dict(self._state)
+            self._statement(node.then)
+            after, self._state = self._state, before
+            if node.otherwise is not None:
+                self._statement(node.otherwise)
+            self._join(after)
         elif kind in (ast.While, ast.For, ast.ForIn):
             self._loop(node)
         elif kind is not ast.Continue:
@@ -196,15 +202,6 @@ class Stretch:
             return
         self._expression(node.target)
         self._expression(node.value)
-
-    def _if(self, node: ast.If) -> None:
-        self._require_known(node.condition, "branch")
-        before = dict(self._state)
-        self._statement(node.then)
-        after, self._state = self._state, before
-        if node.otherwise is not None:
-            self._statement(node.otherwise)
-        self._join(after)
 
     def _join(self, other: dict[Any, EarlyValue]) -> None:
         for key, value in other.items():

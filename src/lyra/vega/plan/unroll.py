@@ -75,8 +75,6 @@ class Unroller:
         self._keep.append(name)
         return name
 
-    # ------------------------------------------------------------ which are meant
-
     def _beginning(self, node: Any) -> list[Any]:
         """Return the parts of an expression down to the `list::map` that it begins with; a None at the end: it does
         not."""
@@ -128,7 +126,6 @@ def _replace_beginning(node: Any, first: ast.Expression) -> Any:
     return replace(node, left=first) if isinstance(node, ast.Binary) else replace(node, target=first)
 
 
-# ---------------- The part of a stretch that one look ahead has to run
 # For one level: the calls whose questions are put now, the assignments these need, the branches and loops around both,
 # and what those need in turn: a backward slice. Calls of lower levels are waited for; higher ones are left out.
 

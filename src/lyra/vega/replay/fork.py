@@ -251,11 +251,6 @@ class RecordedAnswers:
             if is_answer:
                 self._add(record.pid, row)
 
-    def _add_late(self, pid: str, row: rows.Finished) -> None:
-        """Add a call whose time is over: its answer reaches no caller. What it asks ends a little later, if it ends at
-        all."""
-        self._add_unheard(row.name if row.form == "wait" else self._replies.answering(f"~{pid}:{row.key}"))
-
     def _add_unheard(self, answering: str) -> None:
         """Note that what a process has under way answers a call whose caller gave up."""
         for key in self._open.get(answering, ()):
@@ -266,7 +261,9 @@ class RecordedAnswers:
         start = self._begun.get((pid, row.key))
         name, digest = (row.name, row.hash) if start is None else (start.name, start.hash)
         if row.error is not None and row.error.get("code") == "out_of_time":
-            self._add_late(pid, row)
+            # Add a call whose time is over: its answer reaches no caller. What it asks ends a little later, if it ends
+            # at all.
+            self._add_unheard(row.name if row.form == "wait" else self._replies.answering(f"~{pid}:{row.key}"))
         elif name and (not _is_none(row.error) or (pid, row.key) in self._late):
             self._answers.setdefault((name, digest), {})[self._lines.get(pid, pid), row.key] = row
 
@@ -315,17 +312,34 @@ class _ForkDoor(Door):
         if (known is not None and known.done) or effect.name.startswith(_INSIDE):
             return await super().perform(process, key, effect, args, kwargs)
         digest = canonical_hash(effect.name, args, kwargs) if args or kwargs else effect.digest
-        expire = self._expire_of(process)
+        # The function that ends the time of the call that a process answers.
+        turns = self.turns.get(process.pid)
+        expire = turns[0].expire if turns else None
         row = self._book.take(effect.name, digest, process.line, key, is_timed=expire is not None)
         if row is not None:
             if known is not None:
                 del process.replay[key]  # type: ignore[union-attr]
                 process.replay = process.replay or None
-            self._write(process, key, effect, digest, row, args)
+            # Write the answer down as the fork's own, and charge the scopes that paid for it.
+            journal = self._core.journal
+            assert journal is not None
+            started = rows.Started(key, effect.name, digest, effect.idempotent)
+            journal.write(process.pid, "effect.started", rows.encode(started))
+            finished = rows.Finished(key, row.value, row.blob, row.error, row.usage)
+            journal.write(process.pid, "effect.finished", rows.encode(finished))
+            if row.usage:
+                asker = args[0].scopes if args and isinstance(args[0], ModelCall) else ()
+                for scope in (process.budget, *asker):
+                    scope.charge(Usage.from_data(row.usage))
             if expire is not None and _is_none(row.error):
                 expire()
                 await asyncio.Event().wait()  # until the caller has given up
-            return await self._again(effect, row)
+            journal = self._core.journal
+            assert journal is not None
+            if row.error is not None:
+                raise error_from_row(row.error)
+            data = await self._core.call(journal.store.get_blob, row.blob) if row.blob else bytes(row.value)
+            return effect.decode(data)
         self._book.new.append(effect.name)
         if not self._is_live:
             refusal = CapabilityDenied(
@@ -336,35 +350,6 @@ class _ForkDoor(Door):
             self._record_refusal(Attempt(process, key, effect, args, kwargs, digest, effect.cost), refusal)
             raise refusal
         return await super().perform(process, key, effect, args, kwargs)
-
-    def _expire_of(self, process: Process) -> Callable[[], None] | None:
-        """Return the function that ends the time of the call that a process answers."""
-        turns = self.turns.get(process.pid)
-        return turns[0].expire if turns else None
-
-    def _write(
-        self, process: Process, key: rows.Key, effect: Effect, digest: bytes, row: rows.Finished, args: tuple[Any, ...]
-    ) -> None:
-        """Write the answer down as the fork's own, and charge the scopes that paid for it."""
-        journal = self._core.journal
-        assert journal is not None
-        started = rows.Started(key, effect.name, digest, effect.idempotent)
-        journal.write(process.pid, "effect.started", rows.encode(started))
-        finished = rows.Finished(key, row.value, row.blob, row.error, row.usage)
-        journal.write(process.pid, "effect.finished", rows.encode(finished))
-        if row.usage:
-            asker = args[0].scopes if args and isinstance(args[0], ModelCall) else ()
-            for scope in (process.budget, *asker):
-                scope.charge(Usage.from_data(row.usage))
-
-    async def _again(self, effect: Effect, row: rows.Finished) -> Any:
-        """Give the answer."""
-        journal = self._core.journal
-        assert journal is not None
-        if row.error is not None:
-            raise error_from_row(row.error)
-        data = await self._core.call(journal.store.get_blob, row.blob) if row.blob else bytes(row.value)
-        return effect.decode(data)
 
 
 def fork_door(book: RecordedAnswers, *, is_live: bool) -> Callable[..., Door]:

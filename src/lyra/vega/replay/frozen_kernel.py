@@ -75,11 +75,8 @@ class RecordedReplay(JournalAnswers):
             raise EndOfRecord
         if type(key) is int and real != key:
             self._process.keys, self._process.rng = real + 1, None
-        self._line(real).append(real)
+        (self.taken if type(real) is int else self.beside.setdefault(real.rpartition("/")[0], [])).append(real)
         return super().pop(real)
-
-    def _line(self, key: Any) -> list[Any]:
-        return self.taken if type(key) is int else self.beside.setdefault(key.rpartition("/")[0], [])
 
     def find_branch_answers(self, path: str) -> list[Any]:
         """Return what the journal answered a call that was made beside others: where it was made again, that."""
@@ -213,8 +210,6 @@ class PrintlessRecord(ReplayRecord):
         """Not shown: the step of the timeline has it."""
 
 
-# ---------------- A loop on which waiting takes no time: when no task is ready, its clock jumps to the next timer
-
 _FOR_EVER_S: Final = 1e9
 
 
@@ -254,7 +249,6 @@ def run_in_virtual_time(work: Callable[[asyncio.Event], Awaitable[None]]) -> Non
         runner.run(main())
 
 
-# ---------------- Effects that change nothing but the fiber that asks for them, so that a replay answers them at once
 # A replay has no time to save: it says that no call is made ahead.
 
 SILENT: Final = frozenset({"ahead_begin", "ahead_start", "ahead_promise", "ahead_look", "ahead_end"})

@@ -126,16 +126,13 @@ class RunJournal:
         if row.program == VEGA_PROCESS:
             self.processes[pid] = row
         else:
-            self._note_agent(seq, pid, row)
+            try:
+                agent = agent_from_row(pid, row, lambda: codec.decode(self._arguments(row)))
+            except (LookupError, TypeError, ValueError) as error:
+                raise Corrupt(f"row {seq} creates an agent that cannot be read: {error}", seq=seq) from error
+            if agent is not None:
+                self.agents[agent[0]] = agent[1:]
         return rows.encode(msgspec.structs.replace(row, name="", budget=None))
-
-    def _note_agent(self, seq: int, pid: str, row: rows.Created) -> None:
-        try:
-            agent = agent_from_row(pid, row, lambda: codec.decode(self._arguments(row)))
-        except (LookupError, TypeError, ValueError) as error:
-            raise Corrupt(f"row {seq} creates an agent that cannot be read: {error}", seq=seq) from error
-        if agent is not None:
-            self.agents[agent[0]] = agent[1:]
 
     def _note_row(self, seq: int, time: float, pid: str, kind: str, row: Any) -> None:
         if kind == "process.terminated":

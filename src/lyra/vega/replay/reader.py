@@ -130,7 +130,7 @@ class _Reading:
     def began(self, pid: str, fiber: Fiber) -> None:
         seq, _ = self.journal.created[pid]
         file, line, _ = fiber.place()
-        name = _name(fiber)
+        name = "main" if fiber.code.index == fiber.linked.program.entry else fiber.code.name
         self._add(TimelineStep(pid=pid, kind=START, what=f"start {name}", seq=seq, file=file, line=line))
 
     def _add(self, step: TimelineStep) -> None:
@@ -313,7 +313,9 @@ async def _play(reading: _Reading, job: VegaJob, fiber: RecordingFiber, recall: 
         answer = await _act(job, fiber, outcome)
         if answer is not None and outcome.kind in SILENT:
             continue
-        _took(reading, recall, step, branches, beside)
+        reading.took(step, [*recall.taken, *(key for path in branches for key in recall.find_branch_answers(path))])
+        for path in beside.keys() & branches:
+            reading.took(beside.pop(path), recall.find_branch_answers(path))
         if outcome.kind in _STREAMS:
             reading.note_stream(step, _stream(outcome, answer))
         if answer is None:  # no step of the timeline, but whom it asks is known
@@ -360,15 +362,6 @@ async def _act(job: VegaJob, fiber: RecordingFiber, effect: VmEffect) -> Journal
     return answer
 
 
-def _took(
-    reading: _Reading, recall: RecordedReplay, step: TimelineStep, branches: list[str], beside: dict[str, TimelineStep]
-) -> None:
-    """Give a step its own answers, and each call of a `parallel` that it waits for the answers of that."""
-    reading.took(step, [*recall.taken, *(key for path in branches for key in recall.find_branch_answers(path))])
-    for path in beside.keys() & branches:
-        reading.took(beside.pop(path), recall.find_branch_answers(path))
-
-
 def _stream(effect: VmEffect, answer: JournaledAnswer | None) -> Any:
     """Return the stream that an effect opens or reads."""
     if effect.kind != "send_stream":
@@ -410,10 +403,6 @@ def _may_be(fiber: Fiber, saved: dict[str, Any]) -> bool:
     return all(
         type(value) is list or value == register for value, register in zip(values, fiber.registers, strict=False)
     )
-
-
-def _name(fiber: Fiber) -> str:
-    return "main" if fiber.code.index == fiber.linked.program.entry else fiber.code.name
 
 
 def _ending(ended: rows.Terminated) -> dict[str, Any]:

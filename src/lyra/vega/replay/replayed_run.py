@@ -73,8 +73,6 @@ class ReplayedRun:
         """Return the last lines that were printed before a row."""
         return self.timeline.output(self.position(seq), limit)
 
-    # ------------------------------------------------------------ forks
-
     def effect(self, step: RunStep) -> TimelineStep | None:
         """Return the effect of the program that a step of the journal answers; None where it is inside of one."""
         if step.kind == "model":

@@ -17,7 +17,7 @@ import msgspec
 from lyra.core import codec
 from lyra.errors import LyraError
 from lyra.observe.history.processes import sum_into
-from lyra.observe.timeline.journal import StoredRows
+from lyra.observe.timeline.state import StoredRows
 from lyra.observe.timeline.step import TravelStep, token_count
 from lyra.observe.timeline.timeline import STEPS_MAX, RunTimeline
 from lyra.store.protocol import Store
@@ -171,7 +171,8 @@ def _nothing(digest: str) -> bytes:
 def brief(value: Any, limit: int = _CUT, program: Program | None = None) -> str:
     """Return a value for a person, on one line, never longer than `limit`."""
     if type(value) is str:
-        text = _quote(value)
+        kept = value[:_LOOKED].replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        text = f'"{kept}"' if len(value) <= _LOOKED else f'"{kept}…'
     elif type(value) is Closure and program is not None and value.function < len(program.functions):
         text = f"<function {program.functions[value.function].name}>"
     elif type(value) is ErrorValue:
@@ -193,11 +194,6 @@ def brief(value: Any, limit: int = _CUT, program: Program | None = None) -> str:
 
 
 _SHOWN_ITEMS: Final = 64
-
-
-def _quote(text: str) -> str:
-    kept = text[:_LOOKED].replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{kept}"' if len(text) <= _LOOKED else f'"{kept}…'
 
 
 def _render_items(

@@ -57,7 +57,11 @@ class Variables:
         self._program = program
         self.has_names = False
         self._functions: dict[int, list[_VariableRange]] = {}
-        self.functions = _functions_by_name(program)
+        self.functions = {
+            function.name: index
+            for index, function in enumerate(program.functions)
+            if function.name.isidentifier() and not function.is_hidden
+        }
         if sources:
             self._find(dict(sources))
 
@@ -170,14 +174,6 @@ def global_names(program: Program) -> list[str]:
     return ["" if name.endswith(_HAS_RUN) else name for name in program.globals]
 
 
-def _functions_by_name(program: Program) -> dict[str, int]:
-    return {
-        function.name: index
-        for index, function in enumerate(program.functions)
-        if function.name.isidentifier() and not function.is_hidden
-    }
-
-
 def _frame(fiber: Fiber, level: int) -> tuple[Any, int, list[Any]] | None:
     """Return a call in progress, those of the library left out."""
     frames = [(fiber.code, fiber.pc, fiber.registers)]
@@ -189,7 +185,6 @@ def _frame(fiber: Fiber, level: int) -> tuple[Any, int, list[Any]] | None:
     return own[level] if level < len(own) else None
 
 
-# ---------------------------------------------------------------- from where to where
 _SEEN_AFTER = (ast.Let, ast.Const, ast.NamePattern)
 _HOLDERS = (ast.Block, ast.ForIn, ast.For, ast.Arm, ast.Catch, ast.Function, ast.Tool, ast.Lambda, ast.Module, ast.Test)
 
@@ -218,7 +213,6 @@ def _scopes(module: ast.Module) -> Iterator[tuple[ast.SyntaxNode, tuple[int, int
             todo += [(inner, holder) for inner in node.values()]
 
 
-# ---------------- A Vega expression over the variables in view: for `print`, and for breakpoints with a condition
 # It runs on copies, as a function of the variables that it names; what needs an effect is refused.
 
 _FUEL: Final = 1_000_000
@@ -312,7 +306,6 @@ def _move_code(function: Function, offset: int) -> Function:
     return function
 
 
-# ---------------------------------------------------------------- traps
 # Stopping the machine at the next line: instructions that begin a line are replaced by one that hands out an effect.
 # The first instruction of every line is `PAR_BEGIN` into no register, which changes nothing; the caller sees the
 # effect, puts the fiber back by one instruction, and runs it on with that one trap lifted.

@@ -88,9 +88,6 @@ def _key(key: Any) -> Any:
     return key if type(key) is int or type(key) is Process else str(key)
 
 
-# ---------------- Durations and back-offs of Vega settings as the kernel takes them
-
-
 def seconds(value: Any, what: str) -> float:
     """Return a duration in seconds; a bare integer is milliseconds."""
     if type(value) is Duration:
@@ -112,8 +109,6 @@ def backoff(value: Any) -> Backoff:
     most = seconds(given[1], "backoff") if len(given) > 1 else initial if kind == "constant" else max(30.0, initial)
     return Backoff(kind=kind, initial_s=initial, max_s=most)
 
-
-# ---------------- Types as they are written in Vega (`str`, `list[int]`, `{name: str, age: int}`) as JSON schemas
 
 _SCHEMAS: Final[dict[str, dict[str, Any]]] = {
     "str": {"type": "string"},

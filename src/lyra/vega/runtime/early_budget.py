@@ -119,9 +119,6 @@ class RecordedBudget(Budget):
             self._pay(usage)
 
 
-# ---------------- Early calls of one process that are under way: what the host remembers of them
-
-
 class SpeculativeCall:
     """One early call under way: its task, which never raises but gives how the call ended, and its scope."""
 

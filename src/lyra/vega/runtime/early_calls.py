@@ -82,7 +82,9 @@ async def _start(job: VegaJob, group: EarlyCallGroup, call: EarlyCall, asks_once
     if call.state == REFUSED:
         job.state.ahead.setdefault(group.number, SpeculativeCalls()).has_gap = True
         return
-    was_made = _was_made(job, group, call)
+    # Tell whether an earlier execution of the run made it early: the call and its cost are in the journal.
+    recall = job.ctx.own_process.replay
+    was_made = recall is not None and f"{_path(group, call.key)}0" in recall
     if not was_made and not _looks_ahead(job):
         call.state = REFUSED
         raise NotEarly("every call is made in its turn")
@@ -116,12 +118,6 @@ def _has_room(job: VegaJob) -> bool:
 
 def _slot(job: VegaJob, group_calls: SpeculativeCalls, pid: str) -> AgentSlot | None:
     return group_calls.promised.get(pid) or job.world.agent_slots.get(pid)
-
-
-def _was_made(job: VegaJob, group: EarlyCallGroup, call: EarlyCall) -> bool:
-    """Tell whether an earlier execution of the run made it early: the call and its cost are in the journal."""
-    recall = job.ctx.own_process.replay
-    return recall is not None and f"{_path(group, call.key)}0" in recall
 
 
 def _launch(
@@ -305,7 +301,10 @@ async def _take(job: VegaJob, group: EarlyCallGroup, call: EarlyCall) -> Any:
             await _settle(job, group)
         _add_time_won(job, early.took_s)
         if early.was_refused or not early.scope.is_allowed():
-            _charge_cut_off(early)
+            # Charge the attempts of a call that a restart cut off, before it is made again: they are attempts of this
+            # very call, and not speculative.
+            early.scope.around.charge(early.cut_off)
+            take_back(early.scope, early.cut_off)
             early = await _make_call_now(job, group, call, f"{call.key}.again")
         else:
             _spend(job, early)
@@ -351,13 +350,6 @@ def _spend(job: VegaJob, early: SpeculativeCall) -> None:
     early.scope.around.charge(early.scope.usage)
     take_back(job.world.budget, early.before)
     _call_over(job, early, "call.taken")
-
-
-def _charge_cut_off(early: SpeculativeCall) -> None:
-    """Charge the attempts of a call that a restart cut off, before it is made again: they are attempts of this very
-    call, and not speculative."""
-    early.scope.around.charge(early.cut_off)
-    take_back(early.scope, early.cut_off)
 
 
 async def _make_call_now(job: VegaJob, group: EarlyCallGroup, call: EarlyCall, key: str) -> SpeculativeCall:

@@ -257,7 +257,6 @@ class SupervisedChild(NamedTuple):
     process: KernelProcess | None
 
 
-# ---------------------------------------------------------------- durability
 # What a durable run gives to its World: the record, the saver of processes, and the barrier of a run that resumes.
 # `lyra.vega.durable` has the implementations, a replay has records that write nothing, and a run without a journal
 # none.

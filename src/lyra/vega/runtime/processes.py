@@ -132,25 +132,21 @@ def start_fiber(
 
 def _spawn(job: VegaJob, kind: str, name: str, what: Any, arguments: Any, settings: Any, is_async: bool) -> Any:
     if kind == "function":
-        return _spawn_function(job, what, arguments, settings, is_async)
+        world = job.world
+        if settings is None:
+            pid = start_fiber(job, what, arguments)
+            world.recharge(pid, scopes.get())
+            return _process_or_future(pid, is_async)
+        seed = world.seed(job.fiber, what, arguments)
+        handle = job.ctx.spawn(world.programs.process, world.run_id, seed, supervision=supervision(settings))
+        world.recharge(handle.pid, scopes.get())
+        if escalates(job, settings):
+            OwnContext(job.process).link(handle)
+        return _process_or_future(_track(job, handle.pid), is_async)
     if kind == "supervisor":
         return _spawn_supervisor(job, name, what, settings, is_async)
     process = spawn_agent(job, name, what, supervised=settings)
     return Future(process.pid) if is_async else process
-
-
-def _spawn_function(job: VegaJob, what: Any, arguments: Any, settings: Any, is_async: bool) -> Any:
-    world = job.world
-    if settings is None:
-        pid = start_fiber(job, what, arguments)
-        world.recharge(pid, scopes.get())
-        return _process_or_future(pid, is_async)
-    seed = world.seed(job.fiber, what, arguments)
-    handle = job.ctx.spawn(world.programs.process, world.run_id, seed, supervision=supervision(settings))
-    world.recharge(handle.pid, scopes.get())
-    if escalates(job, settings):
-        OwnContext(job.process).link(handle)
-    return _process_or_future(_track(job, handle.pid), is_async)
 
 
 def spawn_agent(

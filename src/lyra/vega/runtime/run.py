@@ -237,7 +237,6 @@ def _place(world: World) -> tuple[str, int, int]:
     return world.main.fiber.place() if world.main is not None else ("", 0, 0)
 
 
-# ---------------- A run that can never continue: every process waits for a message, and no process is left to send one
 # Deadlock is raised only where it is sure: on a kernel of the run alone, without a journal, when each live process
 # waits in a `receive` without `after`. A timer, a call, a command or a sleep is something else, and then the run waits
 # on.

@@ -205,9 +205,6 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
-# ---------------- Checking what a library function was given
-
-
 def need(value: Any, kind: str, function: str) -> Any:
     """Return the value, if it is of that kind; else a TypeError that names the function."""
     if kind_of(value) != kind:

@@ -259,7 +259,6 @@ def entry(module: str, name: str) -> LibraryEntry | None:
     return LIBRARY.get(module, {}).get(name)
 
 
-# ---------------- Library functions written in Vega, because they call a lambda
 # They can be interrupted, saved and resumed in the middle. Errors in them are shown at the caller's place.
 
 PRELUDE: Final[dict[str, str]] = {

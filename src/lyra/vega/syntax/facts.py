@@ -124,8 +124,6 @@ def _breaks(body: ast.Block) -> bool:
     return False
 
 
-# ---------------- Walking trees: the parts of a node, and everything below it, in the order of the source
-
 _CLOSED = (ast.Lambda, ast.Function, ast.Agent, ast.Tool, ast.Supervisor, ast.Test, ast.Type)
 
 

@@ -223,7 +223,14 @@ class _Lexer:
         if char == "$":
             return self._money(tokens, offset)
         if self.text.startswith("/*", offset):
-            return self._block_comment(offset, nested=nested)
+            end = self.text.find("*/", offset + 2)
+            if end < 0:
+                self._error(offset, offset + 2, "this comment is never closed", "end it with `*/`")
+                self.cut_off = True
+                return len(self.text)
+            if not nested:
+                self.comments.append((offset, self.text[offset : end + 2]))
+            return end + 2
         if char == "#" and offset == 0 and self.text.startswith("#!"):  # the line that makes a script of the file
             end = self.text.find("\n")
             end = len(self.text) if end < 0 else end
@@ -232,16 +239,6 @@ class _Lexer:
         shown = char if char.isprintable() else f"U+{ord(char):04X}"
         self._error(offset, offset + 1, f"unexpected character `{shown}`", _BAD.get(char))
         return offset + 1
-
-    def _block_comment(self, offset: int, *, nested: bool) -> int:
-        end = self.text.find("*/", offset + 2)
-        if end < 0:
-            self._error(offset, offset + 2, "this comment is never closed", "end it with `*/`")
-            self.cut_off = True
-            return len(self.text)
-        if not nested:
-            self.comments.append((offset, self.text[offset : end + 2]))
-        return end + 2
 
     # ---------------------------------------------------------------- numbers
 
@@ -257,20 +254,17 @@ class _Lexer:
             self._duration(tokens, offset, end, (number[2] or "").replace("_", "") + (number[3] or ""), unit[0])
             return end
         elif number[3] or "." in number[0]:
-            self._float(tokens, offset, end, digits)
+            value = float(digits)
+            if value in (float("inf"), float("-inf")):
+                self._error(offset, end, "this number is too large for a float")
+                value = 0.0
+            tokens.add("float", value, offset, end)
             return end
         else:
             self._int(tokens, offset, end, digits)
             return end
         tokens.add("int", 0, offset, end)
         return end
-
-    def _float(self, tokens: Tokens, offset: int, end: int, digits: str) -> None:
-        value = float(digits)
-        if value in (float("inf"), float("-inf")):
-            self._error(offset, end, "this number is too large for a float")
-            value = 0.0
-        tokens.add("float", value, offset, end)
 
     def _int(self, tokens: Tokens, offset: int, end: int, digits: str) -> None:
         base = {"0x": 16, "0b": 2}.get(digits[:2].lower(), 10)

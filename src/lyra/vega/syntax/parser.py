@@ -172,7 +172,13 @@ def _parse_for(cursor: Cursor) -> ast.Statement:
         body = parse_block(cursor, "after the head of `for`")
         return ast.ForIn(cursor.values[i], source, body, at=offset, end=cursor.ends[cursor.i - 1])
     if cursor.kinds[i] == "(" and (cursor.kinds[i + 1] in ("let", ";") or cursor.kinds[i + 2] in ("name", "=")):
-        return _parse_parenthesised_for(cursor, offset)
+        hint = "write `for x in list {` or `for let i = 0; i < n; i = i + 1 {`"
+        cursor.note(cursor.starts[cursor.i], cursor.ends[cursor.i], "`for` takes no parentheses", hint)
+        while cursor.kinds[cursor.i] not in ("{", "}", "end"):
+            cursor.i += 1
+        return ast.For(
+            None, None, None, parse_block(cursor, "after the head of `for`"), at=offset, end=cursor.ends[cursor.i - 1]
+        )
     start: ast.Statement | None = None
     if cursor.kinds[i] == "let":
         start = _parse_let_open(cursor)
@@ -186,16 +192,6 @@ def _parse_for(cursor: Cursor) -> ast.Statement:
     step = None if cursor.kinds[cursor.i] == "{" else parse_simple(cursor)
     body = parse_block(cursor, "after the head of `for`")
     return ast.For(start, condition, step, body, at=offset, end=cursor.ends[cursor.i - 1])
-
-
-def _parse_parenthesised_for(cursor: Cursor, offset: int) -> ast.Statement:
-    hint = "write `for x in list {` or `for let i = 0; i < n; i = i + 1 {`"
-    cursor.note(cursor.starts[cursor.i], cursor.ends[cursor.i], "`for` takes no parentheses", hint)
-    while cursor.kinds[cursor.i] not in ("{", "}", "end"):
-        cursor.i += 1
-    return ast.For(
-        None, None, None, parse_block(cursor, "after the head of `for`"), at=offset, end=cursor.ends[cursor.i - 1]
-    )
 
 
 # ---------------------------------------------------------------- scopes

@@ -84,9 +84,6 @@ def _parse_arm(cursor: Cursor, pattern: ast.Pattern) -> ast.Arm:
     return ast.Arm(pattern, body, isinstance(statement, ast.ExpressionStatement), at=pattern.at, end=end)
 
 
-# ---------------------------------------------------------------- patterns
-
-
 def _parse_pattern(cursor: Cursor) -> ast.Pattern:
     cursor.depth += 1
     if cursor.depth > VEGA_NESTING_MAX:
@@ -162,7 +159,6 @@ def _literal_value(cursor: Cursor) -> Any:
 MATCHES: Final[dict[str, Callable[[Cursor], ast.Expression]]] = {"match": parse_match, "receive": parse_receive}
 
 
-# ---------------------------------------------------------------- simple statements
 # Statements without a block, as an arm of `match` may hold them too: assignments, expressions and jumps.
 
 
@@ -190,16 +186,12 @@ def parse_jump(cursor: Cursor) -> ast.Statement:
         value = None if bare else parse_expression(cursor)
         return ast.Return(value, at=offset, end=cursor.ends[cursor.i - 1])
     thrown = parse_expression(cursor)
-    error, text = _read_thrown(thrown)
+    if isinstance(thrown, ast.Call) and isinstance(thrown.callee, ast.Name) and thrown.callee.name[:1].isupper():
+        error, text = thrown.callee.name, thrown.arguments[0].value if thrown.arguments else None
+    elif isinstance(thrown, ast.Name) and thrown.name[:1].isupper() and not thrown.name.isupper():
+        error, text = thrown.name, None
+    else:
+        error, text = "", thrown
     if error and isinstance(thrown, ast.Call) and (len(thrown.arguments) > 1 or any(a.name for a in thrown.arguments)):
         cursor.note(thrown.at, thrown.end, "an error carries one text", f'write `throw {error}("text")`')
     return ast.Throw(text, error or "Error", at=offset, end=cursor.ends[cursor.i - 1])
-
-
-def _read_thrown(value: ast.Expression) -> tuple[str, ast.Expression | None]:
-    """Return the error's name and its text: `Name("text")`, `Name`; ("", value) for a plain text."""
-    if isinstance(value, ast.Call) and isinstance(value.callee, ast.Name) and value.callee.name[:1].isupper():
-        return value.callee.name, value.arguments[0].value if value.arguments else None
-    if isinstance(value, ast.Name) and value.name[:1].isupper() and not value.name.isupper():
-        return value.name, None
-    return "", value

@@ -212,9 +212,6 @@ def check_int(number: int) -> int:
     raise Fault("Overflow", "integer overflow: the result does not fit 64 bits")
 
 
-# ---------------------------------------------------------------- shown
-
-
 def _float_shown(value: float) -> str:
     text = repr(value)
     if text.endswith(".0"):
@@ -301,8 +298,6 @@ def _pieces(item: Any) -> list[tuple[str, Any]]:
     return pieces
 
 
-# ---------------------------------------------------------------- equal
-
 _NUMBERS: Final = frozenset({int, float})
 
 
@@ -356,7 +351,12 @@ def compute_mark(value: Any, known: dict[int, int]) -> int:
         if id(item) in fresh or id(item) in known:
             todo.pop()
             continue
-        parts = _parts(item)
+        if type(item) is list:
+            parts = item
+        elif type(item) is dict:
+            parts = list(item.values())
+        else:
+            parts = [item.value] if type(item) in _NESTED else [item]
         if id(item) not in open_ids:
             open_ids.add(id(item))
             inner = [part for part in parts if type(part) in _NESTED]
@@ -375,14 +375,6 @@ def compute_mark(value: Any, known: dict[int, int]) -> int:
     return known[id(value)]
 
 
-def _parts(item: Any) -> list[Any]:
-    if type(item) is list:
-        return item
-    if type(item) is dict:
-        return list(item.values())
-    return [item.value] if type(item) in _NESTED else [item]
-
-
 def _mark(value: Any) -> int:
     """Return the mark of what holds nothing."""
     if type(value) is Closure:
@@ -392,8 +384,6 @@ def _mark(value: Any) -> int:
     except TypeError:
         return hash(kind_of(value))
 
-
-# ---------------------------------------------------------------- copied
 
 SHARED: Final = frozenset(
     {type(None), bool, int, float, str, Duration, Money, Process, Future, Stream, Response, Span, ErrorValue, Unset}
@@ -461,7 +451,6 @@ def _shell(value: Any, memo: dict[int, Any]) -> Any:
     return new
 
 
-# ---------------- Errors on their way between a Vega program and the rest of Lyra
 # What Lyra raises becomes a Fault with the catch name of its code; what a program does not catch becomes a VegaError.
 
 
@@ -486,7 +475,6 @@ def uncaught(error: BaseException, file: str = "", line: int = 0, column: int = 
     return VegaError.of(ErrorValue(fault.name, fault.text, file, line, column))
 
 
-# ---------------- The fuel that a step of the machine costs for the size of the data it works on
 # One instruction may walk a list of a million items. Functions that do such things add to `WORK.units` what that comes
 # to in calls and loop turns, and the machine takes it off the fuel of the process: a count and no clock, so that a run
 # in virtual time is the same every time. An item that Python looks at is about one unit; copied items and characters

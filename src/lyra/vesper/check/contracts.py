@@ -154,8 +154,6 @@ def _is_prose(text: str, error: ParseError) -> bool:
     return False
 
 
-# ---------------------------------------------------------------- constraints
-
 _SIGNS: Final = {"positive": ">", "negative": "<", "non_negative": ">="}
 _BOUNDS: Final = {"min": ">=", "max": "<="}
 _LENGTHS: Final = {"min_length": ">=", "max_length": "<="}
@@ -307,7 +305,9 @@ class Constraints:
         if key == "pattern":
             return self._pattern(text, value, path, subject)
         if key in ("enum", "values", "one_of") and isinstance(value, list):
-            return self._one_of(text, value, path, subject)
+            collection = self.typing.value(value, path, NameScope(names={}))
+            place = self.state.document.place(path)
+            return text, ir.Membership(type=BOOLEAN, item=subject, collection=collection, place=place)
         self._unknown(key, path)
         return None
 
@@ -361,13 +361,6 @@ class Constraints:
         pattern = ir.Constant(type=STRING, value=value)
         place = self.state.document.place(path)
         return text, ir.FunctionCall(type=BOOLEAN, function="matches", arguments=(subject, pattern), place=place)
-
-    def _one_of(
-        self, text: str, values: list[Any], path: Path, subject: ir.TypedExpression
-    ) -> tuple[str, ir.TypedExpression] | None:
-        collection = self.typing.value(values, path, NameScope(names={}))
-        place = self.state.document.place(path)
-        return text, ir.Membership(type=BOOLEAN, item=subject, collection=collection, place=place)
 
     def _compare(
         self, operator: str, left: ir.TypedExpression, right: ir.TypedExpression, path: Path

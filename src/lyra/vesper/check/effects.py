@@ -128,17 +128,41 @@ class EffectLowering:
     ) -> tuple[ir.TypedExpression, list[str], ValueType]:
         match kind:
             case "db.query":
-                return self._query(step, scope)
+                setting = step.settings["query"]
+                if not isinstance(setting.value, str):
+                    self.state.error("wrong_form", "`query` is a text of SQL", setting.path, value=True)
+                    return map_of({}), [], Array(ANY)
+                if len(setting.value) > SQL_CHARS_MAX:
+                    self.state.error("limit", f"the query has more than {SQL_CHARS_MAX} characters", setting.path)
+                    return map_of({}), [], Array(ANY)
+                named = {name: self._value(item, scope) for name, item in step.parameters.items()}
+                query, values = self.sql.query_of(setting.value, setting.path, scope, named)
+                capabilities = self._read_rights(query, setting) if query else []
+                request = map_of({"query": ir.Constant(type=STRING, value=query), "values": map_of(values)})
+                return request, capabilities, Array(ANY)
             case "db.write":
-                return self._write(step, scope)
+                table, data = self._table(step), step.settings["data"]
+                if not isinstance(data.value, dict) or not data.value:
+                    self.state.error("wrong_form", "`data` maps columns to values", data.path, value=True)
+                request = map_of({"table": ir.Constant(type=STRING, value=table), "data": self._value(data, scope)})
+                return request, [f"database.write.{table}"] if table else [], ANY
             case "db.update":
                 return self._update(step, scope)
             case "db.delete":
-                return self._delete(step, scope)
+                table, where = self._table(step), step.settings["where"]
+                condition = self.sql.where(where.value, where.path, scope, table)
+                request = map_of({"table": ir.Constant(type=STRING, value=table), "where": condition})
+                return request, [f"database.write.{table}"] if table else [], ANY
             case "http.call":
                 return self.http.request(step, scope)
             case "event.publish" | "event.subscribe":
-                return self._event(kind, step, scope)
+                setting = step.settings["event_type"]
+                values = {"event_type": self._value(setting, scope)}
+                for key in ("data", "handler"):
+                    if key in step.settings:
+                        values[key] = self._value(step.settings[key], scope)
+                name = setting.value if isinstance(setting.value, str) and not has_placeholder(setting.value) else "*"
+                return map_of(values), [f"events.{kind.removeprefix('event.')}.{name}"], ANY
             case "node.call":
                 return self._node(step, scope)
             case "agent.call":
@@ -148,20 +172,6 @@ class EffectLowering:
 
     def _value(self, setting: Setting, scope: NameScope) -> ir.TypedExpression:
         return self.typing.value(setting.value, setting.path, scope)
-
-    def _query(self, step: StepDeclaration, scope: NameScope) -> tuple[ir.TypedExpression, list[str], ValueType]:
-        setting = step.settings["query"]
-        if not isinstance(setting.value, str):
-            self.state.error("wrong_form", "`query` is a text of SQL", setting.path, value=True)
-            return map_of({}), [], Array(ANY)
-        if len(setting.value) > SQL_CHARS_MAX:
-            self.state.error("limit", f"the query has more than {SQL_CHARS_MAX} characters", setting.path)
-            return map_of({}), [], Array(ANY)
-        named = {name: self._value(item, scope) for name, item in step.parameters.items()}
-        query, values = self.sql.query_of(setting.value, setting.path, scope, named)
-        capabilities = self._read_rights(query, setting) if query else []
-        request = map_of({"query": ir.Constant(type=STRING, value=query), "values": map_of(values)})
-        return request, capabilities, Array(ANY)
 
     def _read_rights(self, query: str, setting: Setting) -> list[str]:
         """Return the right for each table that a query reads."""
@@ -182,13 +192,6 @@ class EffectLowering:
             return ""
         return setting.value
 
-    def _write(self, step: StepDeclaration, scope: NameScope) -> tuple[ir.TypedExpression, list[str], ValueType]:
-        table, data = self._table(step), step.settings["data"]
-        if not isinstance(data.value, dict) or not data.value:
-            self.state.error("wrong_form", "`data` maps columns to values", data.path, value=True)
-        request = map_of({"table": ir.Constant(type=STRING, value=table), "data": self._value(data, scope)})
-        return request, [f"database.write.{table}"] if table else [], ANY
-
     def _update(self, step: StepDeclaration, scope: NameScope) -> tuple[ir.TypedExpression, list[str], ValueType]:
         table, where, changes = self._table(step), step.settings["where"], step.settings["set"]
         if not isinstance(changes.value, dict) or not changes.value:
@@ -205,12 +208,6 @@ class EffectLowering:
                 "set": map_of(values),
             }
         )
-        return request, [f"database.write.{table}"] if table else [], ANY
-
-    def _delete(self, step: StepDeclaration, scope: NameScope) -> tuple[ir.TypedExpression, list[str], ValueType]:
-        table, where = self._table(step), step.settings["where"]
-        condition = self.sql.where(where.value, where.path, scope, table)
-        request = map_of({"table": ir.Constant(type=STRING, value=table), "where": condition})
         return request, [f"database.write.{table}"] if table else [], ANY
 
     def _change(self, column: str, value: Any, path: Path, scope: NameScope, table: str) -> ir.TypedExpression:
@@ -230,17 +227,6 @@ class EffectLowering:
                 return self.sql.row(term, TextSite(path), scope, table)
         bound = map_of({"p0": self.typing.value(value, path, scope)})
         return map_of({"sql": ir.Constant(type=STRING, value=":p0"), "values": bound})
-
-    def _event(
-        self, kind: str, step: StepDeclaration, scope: NameScope
-    ) -> tuple[ir.TypedExpression, list[str], ValueType]:
-        setting = step.settings["event_type"]
-        values = {"event_type": self._value(setting, scope)}
-        for key in ("data", "handler"):
-            if key in step.settings:
-                values[key] = self._value(step.settings[key], scope)
-        name = setting.value if isinstance(setting.value, str) and not has_placeholder(setting.value) else "*"
-        return map_of(values), [f"events.{kind.removeprefix('event.')}.{name}"], ANY
 
     def _node(self, step: StepDeclaration, scope: NameScope) -> tuple[ir.TypedExpression, list[str], ValueType]:
         setting = step.settings["node_id"]
@@ -476,8 +462,6 @@ def _root(term: Term) -> str | None:
     return term.name if isinstance(term, NameTerm) else None
 
 
-# ---------------------------------------------------------------- http calls
-
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 
 
@@ -539,8 +523,6 @@ class HttpLowering:
     def _value(self, setting: Setting, scope: NameScope) -> ir.TypedExpression:
         return self.typing.value(setting.value, setting.path, scope)
 
-
-# ---------------------------------------------------------------- capabilities
 
 DANGEROUS: Final = ("filesystem.write", "exec.shell_command", "network.raw_socket")
 _HTTP: Final = "network.http_client"

@@ -139,7 +139,6 @@ class FunctionTyping:
                 arguments = (arguments[0], as_key(arguments[1], bound["K"]), arguments[2])
         return ir.FunctionCall(type=result, function=function.name, arguments=arguments, place=place)
 
-    # ------------------------------------------------------------ rules of single functions
     def _get(self, term: CallTerm, arguments: tuple[ir.TypedExpression, ...], site: TextSite) -> ir.TypedExpression:
         item = self.typing.item(arguments[0], arguments[1], site, term)
         if len(arguments) == 2 or not isinstance(item, ir.ItemOf):
@@ -187,7 +186,6 @@ class FunctionTyping:
             hint = "sort(list, 'field')" if isinstance(item, RecordType) else ""
             self.wrong("type", f"values of type {describe(item)} have no order", site, term.start, hint=hint)
 
-    # ------------------------------------------------------------ constants
     def _check_constant(self, parameter: Parameter, argument: ir.TypedExpression, site: TextSite, offset: int) -> None:
         """Remark on a constant text that the function refuses whenever it is called."""
         value = argument.value if isinstance(argument, ir.Constant) else None

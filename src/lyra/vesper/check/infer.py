@@ -198,7 +198,7 @@ class Typing:
             case MemberTerm():
                 return self.state.note(term, self._member(term, scope, site), scope, site)
             case IndexTerm():
-                return self._index(term, scope, site)
+                return self.item(self.term(term.target, scope, site), self.term(term.index, scope, site), site, term)
             case PlaceholderTerm():
                 return self.term(term.operand, scope, site)
             case ListTerm():
@@ -361,9 +361,6 @@ class Typing:
             return self.wrong("unknown_field", message, site, offset, hint=hint)
         kind = nullable(kind) if isinstance(item, Nullable) else kind
         return ir.Projection(type=Array(kind), target=target, name=term.name, place=self.state.place(site, term.start))
-
-    def _index(self, term: IndexTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:
-        return self.item(self.term(term.target, scope, site), self.term(term.index, scope, site), site, term)
 
     def item(
         self, target: ir.TypedExpression, index: ir.TypedExpression, site: TextSite, term: IndexTerm | CallTerm

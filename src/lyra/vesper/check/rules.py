@@ -106,7 +106,9 @@ class ErrorRules:
         if setting is None or setting.value is None:
             return []
         value = setting.value
-        if isinstance(value, dict) and any(key in _KEYS and not _is_rule_of(key, item) for key, item in value.items()):
+        if isinstance(value, dict) and any(
+            key in _KEYS and not (key == "timeout" and isinstance(item, dict)) for key, item in value.items()
+        ):
             return [(_error_of(value), value, setting.path)]
         if isinstance(value, dict):
             return [
@@ -187,7 +189,6 @@ class ErrorRules:
         self.state.codes.add(error)
         return ErrorAnswer(Constant(type=STRING, value=error), fields)
 
-    # ------------------------------------------------------------ retries
     def retry(self, entry: Any, path: Path, *, errors: tuple[str, ...] = ("*",)) -> StepRetry | None:
         """Return a retry policy out of `retry_policy` or of a rule."""
         if not isinstance(entry, dict):
@@ -236,11 +237,6 @@ class ErrorRules:
                 self.state.judge_keys(setting.value, _RETRY_KEYS, setting.path)
             return self.retry(setting.value, setting.path, errors=tuple(dict.fromkeys(("*", *named))))
         return msgspec.structs.replace(retries[0], errors=named) if retries else None
-
-
-def _is_rule_of(key: str, value: Any) -> bool:
-    """Return whether an entry of a mapping by errors is the rule for `timeout`, which is the name of a setting, too."""
-    return key == "timeout" and isinstance(value, dict)
 
 
 def _error_of(entry: dict[str, Any]) -> str:

@@ -47,22 +47,18 @@ def fold_constant(expression: ir.TypedExpression) -> bool | None:
             inner = fold_constant(expression.operand)
             return None if inner is None else not inner
         case ir.Logic():
-            return _fold_logic(expression)
+            left, right = fold_constant(expression.left), fold_constant(expression.right)
+            if expression.operator == "implies":
+                if left is False or right is True:
+                    return True
+                return right if left is True else None
+            decisive = expression.operator == "or"
+            if left is decisive or right is decisive:
+                return decisive
+            return None if left is None or right is None else not decisive
         case ir.Compare(left=ir.Constant() as left, right=ir.Constant() as right):
             return _compare_constants(expression.operator, left.value, right.value)
     return None
-
-
-def _fold_logic(expression: ir.Logic) -> bool | None:
-    left, right = fold_constant(expression.left), fold_constant(expression.right)
-    if expression.operator == "implies":
-        if left is False or right is True:
-            return True
-        return right if left is True else None
-    decisive = expression.operator == "or"
-    if left is decisive or right is decisive:
-        return decisive
-    return None if left is None or right is None else not decisive
 
 
 def _compare_constants(operator: str, left: Any, right: Any) -> bool | None:

@@ -127,7 +127,16 @@ class Sql:
             if mark is not None:
                 written = f":{mark[1]}"
             elif "\x00" in written:
-                self._unbound(written, text, path)
+                number = int(written.partition("\x00p")[2].partition("\x00")[0])
+                places = [match.start() for match in re.finditer(r"(?<!\{)\{(?!\{)", text)]
+                self.state.mark(
+                    ERROR,
+                    "unbound_placeholder",
+                    "a placeholder inside a quoted text is not bound",
+                    TextSite(path),
+                    places[number] if number < len(places) else 0,
+                    hint="write the placeholder alone: its value needs no quotes",
+                )
             elif name in named:
                 if name not in used:
                     used[name] = f"p{len(values)}"
@@ -144,18 +153,6 @@ class Sql:
             if name not in used:
                 self.state.warn("no_effect", f"the query does not use the parameter `{name}`", path)
         return "".join([*parts, _without_marks(marked[position:])])
-
-    def _unbound(self, written: str, text: str, path: Path) -> None:
-        number = int(written.partition("\x00p")[2].partition("\x00")[0])
-        places = [match.start() for match in re.finditer(r"(?<!\{)\{(?!\{)", text)]
-        self.state.mark(
-            ERROR,
-            "unbound_placeholder",
-            "a placeholder inside a quoted text is not bound",
-            TextSite(path),
-            places[number] if number < len(places) else 0,
-            hint="write the placeholder alone: its value needs no quotes",
-        )
 
     # ------------------------------------------------------------ rows
     def where(self, value: object, path: Path, scope: NameScope, table: str) -> TypedExpression:

@@ -182,9 +182,13 @@ def _scalar(value: Any, kind: ValueType) -> Any:
     if kind == TIMESTAMP:
         return _timestamp(value)
     if kind == DURATION:
-        return _duration(value)
+        match = _DURATION.match(value) if isinstance(value, str) else None
+        return _EXACT.multiply(Decimal(match[1]), _SECONDS[match[2]]) if match else _decimal(value, None)
     if kind == BYTES:
-        return _bytes(value)
+        try:
+            return base64.b64decode(value, validate=True) if isinstance(value, str) else None
+        except (binascii.Error, ValueError):
+            return None
     return None
 
 
@@ -216,11 +220,6 @@ _SECONDS: Final[dict[str, Decimal | int]] = {
 }
 
 
-def _duration(value: Any) -> Decimal | None:
-    match = _DURATION.match(value) if isinstance(value, str) else None
-    return _EXACT.multiply(Decimal(match[1]), _SECONDS[match[2]]) if match else _decimal(value, None)
-
-
 def _timestamp(value: Any) -> datetime | None:
     if not isinstance(value, str) or not TIMESTAMP_TEXT.fullmatch(value):
         return None
@@ -229,13 +228,6 @@ def _timestamp(value: Any) -> datetime | None:
     except ValueError:
         return None
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-
-
-def _bytes(value: Any) -> bytes | None:
-    try:
-        return base64.b64decode(value, validate=True) if isinstance(value, str) else None
-    except (binascii.Error, ValueError):
-        return None
 
 
 def _many(value: Any, kind: ValueType) -> Any:

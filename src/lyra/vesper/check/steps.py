@@ -88,17 +88,16 @@ class Steps:
         before = dict(scope.names)
         steps = self._lower_step(step, scope)
         if any(lowered.guards for lowered in steps):
-            _may_be_skipped(before, scope)
+            # After a step with guards, what it wrote may be null, or have its value from before.
+            for name, kind in scope.names.items():
+                if before.get(name) != kind:
+                    scope.names[name] = common(before.get(name, NULL), kind)
         return steps
 
     def _lower_step(self, step: StepDeclaration, scope: NameScope) -> Sequence[ir.Step]:
         if step.operation in EFFECTS or step.operation.startswith(CUSTOM):
             assert self.lower_effect is not None
             return self.lower_effect(self, step, scope)
-        self._inert(step)
-        return self.operations[step.operation](self, step, scope)
-
-    def _inert(self, step: StepDeclaration) -> None:
         for key in ("on_success", "on_result", "timeout", "retry_policy"):
             if key in step.settings and not (key == "on_success" and step.operation == "validation"):
                 path = step.settings[key].path
@@ -109,6 +108,7 @@ class Steps:
                 answers = "`on_failure` says what a failed check answers" if step.operation == "validation" else ""
                 hint = answers or "remove it; `error_handling` of the node answers errors of all steps"
                 self.state.error("no_effect", message, step.settings[key].path, hint=hint)
+        return self.operations[step.operation](self, step, scope)
 
     # ------------------------------------------------------------ parts of steps
     def guards(self, step: StepDeclaration, scope: NameScope, key: str = "guards") -> tuple[ir.Condition, ...]:
@@ -404,13 +404,6 @@ _OPERATIONS: Final[dict[str, Lower]] = {
     "loop": Steps.loop,
     "parallel": Steps.parallel,
 }
-
-
-def _may_be_skipped(before: dict[str, ValueType], scope: NameScope) -> None:
-    """After a step with guards, what it wrote may be null, or have its value from before."""
-    for name, kind in scope.names.items():
-        if before.get(name) != kind:
-            scope.names[name] = common(before.get(name, NULL), kind)
 
 
 def merge(scope: NameScope, sides: Sequence[NameScope]) -> None:

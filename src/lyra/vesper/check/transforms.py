@@ -257,7 +257,17 @@ class Transforms:
             field = value.get("field")
             text = "*" if field in (None, "*") else str(field)
             key_path = (*path, "field") if field is not None else path
-            return self._aggregation_of(name, function, text, key_path, scope)
+            if function not in AGGREGATES:
+                self.state.error("unknown_word", f"`function` is one of {', '.join(AGGREGATES)}", key_path)
+                return None
+            if text == "*":
+                return self._type_count(name, function, key_path)
+            try:
+                term = parse_expression(text)
+            except ParseError as error:
+                self.state.syntax(error, TextSite(key_path))
+                return None
+            return self._type_aggregation(name, function.lower(), term, TextSite(key_path), scope)
         if not isinstance(value, str):
             self.state.error("wrong_form", "an aggregation is a text such as SUM(amount)", path, value=True)
             return None
@@ -275,21 +285,6 @@ class Transforms:
         if isinstance(argument, StarTerm):
             return self._type_count(name, term.function, path)
         return self._type_aggregation(name, term.function.lower(), argument, site, scope)
-
-    def _aggregation_of(
-        self, name: str, function: str, text: str, path: Path, scope: NameScope
-    ) -> ir.Aggregation | None:
-        if function not in AGGREGATES:
-            self.state.error("unknown_word", f"`function` is one of {', '.join(AGGREGATES)}", path)
-            return None
-        if text == "*":
-            return self._type_count(name, function, path)
-        try:
-            term = parse_expression(text)
-        except ParseError as error:
-            self.state.syntax(error, TextSite(path))
-            return None
-        return self._type_aggregation(name, function.lower(), term, TextSite(path), scope)
 
     def _type_count(self, name: str, function: str, path: Path) -> ir.Aggregation | None:
         if function.upper() != "COUNT":

@@ -329,7 +329,18 @@ def arithmetic_type(operator: str, left: ValueType, right: ValueType) -> ValueTy
         fits = other in (ANY, DURATION) or is_numeric(other) or is_time or (operator == "+" and is_text(other))
         return ANY if fits else None
     if TIMESTAMP in (left, right) or DURATION in (left, right):
-        return _time_type(operator, left, right)
+        sides = left, right
+        if sides == (TIMESTAMP, TIMESTAMP):
+            return DURATION if operator == "-" else None
+        if sides == (TIMESTAMP, DURATION):
+            return TIMESTAMP if operator in "+-" else None
+        if sides == (DURATION, TIMESTAMP):
+            return TIMESTAMP if operator == "+" else None
+        if sides == (DURATION, DURATION):
+            return {"+": DURATION, "-": DURATION, "%": DURATION, "/": DECIMAL}.get(operator)
+        if left == DURATION and is_numeric(right):
+            return DURATION if operator in "*/" else None
+        return DURATION if operator == "*" and right == DURATION and is_numeric(left) else None
     if not (is_numeric(left) and is_numeric(right)):
         return None
     if left == INTEGER and right == INTEGER:
@@ -338,23 +349,6 @@ def arithmetic_type(operator: str, left: ValueType, right: ValueType) -> ValueTy
     if operator == "/" or scales[0] is None or scales[1] is None:
         return DECIMAL
     return DecimalType(scales[0] + scales[1] if operator == "*" else max(scales[0], scales[1]))
-
-
-def _time_type(operator: str, left: ValueType, right: ValueType) -> ValueType | None:
-    """Return the type of an operation with a timestamp or a duration; None where the operator does not take these
-    types."""
-    sides = left, right
-    if sides == (TIMESTAMP, TIMESTAMP):
-        return DURATION if operator == "-" else None
-    if sides == (TIMESTAMP, DURATION):
-        return TIMESTAMP if operator in "+-" else None
-    if sides == (DURATION, TIMESTAMP):
-        return TIMESTAMP if operator == "+" else None
-    if sides == (DURATION, DURATION):
-        return {"+": DURATION, "-": DURATION, "%": DURATION, "/": DECIMAL}.get(operator)
-    if left == DURATION and is_numeric(right):
-        return DURATION if operator in "*/" else None
-    return DURATION if operator == "*" and right == DURATION and is_numeric(left) else None
 
 
 def misfit(actual: ValueType, declared: ValueType) -> str:
@@ -372,7 +366,15 @@ def misfit(actual: ValueType, declared: ValueType) -> str:
     if isinstance(actual, (Array, SetType)) and isinstance(declared, (Array, SetType)):
         return misfit(actual.item, declared.item)
     if isinstance(actual, RecordType) and isinstance(declared, RecordType):
-        return _record_misfit(actual, declared)
+        for field in actual.fields:
+            wanted = declared.field(field.name)
+            if wanted is None:
+                return f"{describe(declared)} has no field `{field.name}`"
+            inner = misfit(field.type, wanted.type)
+            if inner:
+                return f"field `{field.name}`: {inner}"
+        missing = [field.name for field in declared.fields if field.required and actual.field(field.name) is None]
+        return f"field `{missing[0]}` is missing" if missing else ""
     if isinstance(actual, MapType) and isinstance(declared, MapType):
         return "" if may_equal(actual.key, declared.key) else _unlike(actual, declared)
     if isinstance(actual, (RecordType, MapType)) and isinstance(declared, (RecordType, MapType)):
@@ -382,18 +384,6 @@ def misfit(actual: ValueType, declared: ValueType) -> str:
 
 def _unlike(actual: ValueType, declared: ValueType) -> str:
     return f"{describe(actual)} is no {describe(declared)}"
-
-
-def _record_misfit(actual: RecordType, declared: RecordType) -> str:
-    for field in actual.fields:
-        wanted = declared.field(field.name)
-        if wanted is None:
-            return f"{describe(declared)} has no field `{field.name}`"
-        inner = misfit(field.type, wanted.type)
-        if inner:
-            return f"field `{field.name}`: {inner}"
-    missing = [field.name for field in declared.fields if field.required and actual.field(field.name) is None]
-    return f"field `{missing[0]}` is missing" if missing else ""
 
 
 def aggregate_type(function: str, item: ValueType) -> ValueType | None:

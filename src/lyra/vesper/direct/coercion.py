@@ -118,16 +118,12 @@ def _timestamp(value: Any) -> datetime:
         raise Misfit("the time is out of range") from None
 
 
-def _number_of_text(text: str) -> Decimal:
-    if len(text) > _NUMBER_LENGTH_MAX or not _NUMBER.fullmatch(text):
-        raise Misfit("the text is not a number")
-    return Decimal(text)
-
-
 def _decimal(value: Any) -> Decimal:
     kind = type(value)
     if kind is str:
-        number = _number_of_text(value)
+        if len(value) > _NUMBER_LENGTH_MAX or not _NUMBER.fullmatch(value):
+            raise Misfit("the text is not a number")
+        number = Decimal(value)
     elif kind is Decimal:
         number = value
     elif kind is int:

@@ -20,6 +20,7 @@ from lyra.vesper.direct.steps import (
     Judge,
     RunStep,
     all_hold,
+    compile_elements,
     compile_failure,
     compile_step,
     error_facts,
@@ -27,7 +28,6 @@ from lyra.vesper.direct.steps import (
     matching_rules,
     rule_scope,
 )
-from lyra.vesper.direct.transforms import compile_elements
 from lyra.vesper.effects.request import (
     EffectError,
     EffectRequest,

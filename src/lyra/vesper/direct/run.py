@@ -33,6 +33,7 @@ from lyra.vesper.direct.frames import (
     names_in,
 )
 from lyra.vesper.direct.steps import (
+    TRANSFORMS,
     Answer,
     Judge,
     all_hold,
@@ -48,7 +49,6 @@ from lyra.vesper.direct.steps import (
     rule_scope,
     success_of_variables,
 )
-from lyra.vesper.direct.transforms import TRANSFORMS
 from lyra.vesper.effects.compiled_path import CompiledPath
 from lyra.vesper.effects.request import Effects
 from lyra.vesper.ir import ErrorRule, NodeInput, NodeProgram, ReturnStep, Step, ValidateStep
@@ -383,9 +383,6 @@ class DirectProgram:
 
 def _compensations(program: NodeProgram) -> tuple[Step, ...]:
     return tuple(step for rule in program.rules for step in rule.compensation)
-
-
-# ---------------------------------------------------------------- inputs
 
 
 class InputReader:

@@ -374,25 +374,22 @@ class OpenTransaction:
             self.failure = self.failure or EffectError("timeout", "the transaction was given up")
         if self.failure is None:
             try:
-                return self._send(kind, payload)
+                database, connection = self._database, self._connection
+                if kind != "db.query":
+                    return database.send_change(connection, *_CHANGES_BY_KIND[kind](payload))
+                reading = _reading(payload["query"])
+                values = payload.get("values") or {}
+                if isinstance(connection, sqlite3.Connection):
+                    return database.read_rows(connection, reading, payload["query"], values)
+                connection.execute("SAVEPOINT lyra_query")  # what it sets READ ONLY is writable again at its end
+                connection.execute("SET TRANSACTION READ ONLY")
+                rows = database.read_rows(connection, reading, payload["query"], values)
+                connection.execute("RELEASE SAVEPOINT lyra_query")
+                return rows
             except Exception as error:  # noqa: BLE001 - whatever the driver raises ends the transaction
                 self.failure = error
         failure = self.failure
         raise failure if isinstance(failure, EffectError) else self._database.driver_error(failure) from failure
-
-    def _send(self, kind: str, payload: Mapping[str, Any]) -> Any:
-        database, connection = self._database, self._connection
-        if kind != "db.query":
-            return database.send_change(connection, *_CHANGES_BY_KIND[kind](payload))
-        reading = _reading(payload["query"])
-        values = payload.get("values") or {}
-        if isinstance(connection, sqlite3.Connection):
-            return database.read_rows(connection, reading, payload["query"], values)
-        connection.execute("SAVEPOINT lyra_query")  # what it sets READ ONLY is writable again at its end
-        connection.execute("SET TRANSACTION READ ONLY")
-        rows = database.read_rows(connection, reading, payload["query"], values)
-        connection.execute("RELEASE SAVEPOINT lyra_query")
-        return rows
 
 
 # ---------------------------------------------------------------- changes

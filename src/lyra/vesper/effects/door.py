@@ -156,7 +156,9 @@ class DoorEffects:
         self._private = private
         self.log = log
         self._program = program
-        self._policies = policies_of(program)
+        kinds = EffectStep | TransactionStep
+        acts = [part for part in parts_of((program.steps, program.rules)) if isinstance(part, kinds)]
+        self._policies = {act.name: _policy(act, program) for act in acts}
         self._time = time
         self.failure: Exception | None = None  # that an effect raised and that is no answer to the node
 
@@ -331,8 +333,6 @@ def _needs(request: EffectRequest) -> list[str]:
     return [f"database.read.{table}" for table in tables] or [request.capability]
 
 
-# ---------------------------------------------------------------- policies
-
 # The kernel sorts an error by its status: 500 is tried again, 503 counts for the breaker, 400 does neither.
 KERNEL_STATUS: Final = {"again": 500, "counts": 503, "ends": 400}
 _PASSING: Final = frozenset({"timeout", "unreachable", "database_unavailable", "conflict"})
@@ -377,13 +377,6 @@ def _passes(error: EffectError) -> bool:
     return error.kind in _PASSING or (isinstance(cause, Exception) and error_class(cause) in _PASSING_CLASSES)
 
 
-def policies_of(program: NodeProgram) -> dict[str, ActPolicy]:
-    """Return the policy of each effect step, by its name."""
-    kinds = EffectStep | TransactionStep
-    acts = [part for part in parts_of((program.steps, program.rules)) if isinstance(part, kinds)]
-    return {act.name: _policy(act, program) for act in acts}
-
-
 def _policy(step: EffectStep | TransactionStep, program: NodeProgram) -> ActPolicy:
     rules = [rule for rule in (*step.rules, *program.rules) if rule.action == "circuit_breaker"]
     if not rules:
@@ -400,9 +393,6 @@ def kernel_retry(retry: StepRetry) -> KernelRetry:
         max_s=max(RETRY_DELAY_S_MAX, retry.initial_delay_s),
     )
     return KernelRetry(max_attempts=retry.attempts, backoff=backoff, on=("temporary",))
-
-
-# ---------------------------------------------------------------- execution time
 
 
 class ExecutionTime:

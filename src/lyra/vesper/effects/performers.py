@@ -125,7 +125,9 @@ async def _change(world: NodeWorld, request: EffectRequest, grant: Grant, key: s
 
 
 async def _http(world: NodeWorld, request: EffectRequest, grant: Grant, key: str) -> Any:
-    check_address(grant, world.providers.get(str(request.payload.get("provider") or ""), ""))
+    host = urlsplit(world.providers.get(str(request.payload.get("provider") or ""), "")).hostname
+    if host and grant.deny:
+        Grant(allow=[ANY_NAME], deny=grant.deny).check(Capability.parse(f"net.http:{host}"))
     return await call_api(request.payload, world.providers, key=key, timeout_s=request.timeout_s)
 
 
@@ -258,7 +260,15 @@ async def call_api(
     except ToolError as error:
         kind = "timeout" if error.fields.get("reason") == "timeout" else "unreachable"
         raise HttpFailure(kind, error.message) from error
-    return _read(answer)
+    body = _body(answer)
+    if _is_success(answer):
+        return body
+    reported = body.get("error") if isinstance(body, dict) else None
+    code = reported.get("code") if isinstance(reported, dict) else None
+    message = reported.get("message") if isinstance(reported, dict) else None
+    kind = code if isinstance(code, str) and code else f"http_{answer.status}"
+    text = message if isinstance(message, str) else f"the server answered with {answer.status}"
+    raise HttpFailure(kind, text[:500], status=answer.status)
 
 
 def _base(payload: Mapping[str, Any], providers: Mapping[str, str]) -> str:
@@ -280,18 +290,6 @@ def _headers(payload: Mapping[str, Any]) -> list[tuple[Any, Any]]:
 def _host_and_port(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
-
-
-def _read(answer: HttpAnswer) -> Any:
-    body = _body(answer)
-    if _is_success(answer):
-        return body
-    reported = body.get("error") if isinstance(body, dict) else None
-    code = reported.get("code") if isinstance(reported, dict) else None
-    message = reported.get("message") if isinstance(reported, dict) else None
-    kind = code if isinstance(code, str) and code else f"http_{answer.status}"
-    text = message if isinstance(message, str) else f"the server answered with {answer.status}"
-    raise HttpFailure(kind, text[:500], status=answer.status)
 
 
 def _is_success(answer: HttpAnswer) -> bool:
@@ -440,10 +438,3 @@ def agent_grant(grant: Grant) -> Grant:
         return grant
     layers = [[*layer, "model.use", "tool.use"] for layer in grant.layers]
     return Grant.from_data({"layers": layers or [[ANY_NAME]], "deny": list(grant.deny)})
-
-
-def check_address(grant: Grant, address: str) -> None:
-    """Refuse the address of a provider whose host is denied (CapabilityDenied)."""
-    host = urlsplit(address).hostname
-    if host and grant.deny:
-        Grant(allow=[ANY_NAME], deny=grant.deny).check(Capability.parse(f"net.http:{host}"))

@@ -72,8 +72,6 @@ class Sealer:
         return blake2b(msgspec.json.encode(to_json(value)), key=self._digests, digest_size=16).hexdigest()
 
 
-# ---------------------------------------------------------------- private effects
-
 _KEPT_IN_PLAIN: Final = frozenset({"event.publish", "agent.call"})  # by the bus, and by the agent's own process
 
 

@@ -186,7 +186,6 @@ _TABLE: Final = (
         "3",
         node="Coalesce",
     ),
-    # ---------------------------------------------------------------- numbers
     _row(_N, "abs(x: N) -> N", "the number without its sign", "abs(-5)", "5", errors=_OVERFLOW),
     _row(_N, "floor(x: number) -> integer", "the whole number below", "floor(-1.5)", "-2", errors=_OVERFLOW),
     _row(_N, "ceil(x: number) -> integer", "the whole number above", "ceil(-1.5)", "-1", errors=_OVERFLOW),
@@ -215,7 +214,6 @@ _TABLE: Final = (
         "clamp(12, 0, 10)",
         "10",
     ),
-    # ---------------------------------------------------------------- texts
     _row(
         _T,
         "len(x: sized?) -> integer?",
@@ -325,7 +323,6 @@ _TABLE: Final = (
         "12.50",
         errors=_OF_NUMBERS,
     ),
-    # ---------------------------------------------------------------- lists and maps
     _row(
         _L,
         "append(list: list<T>, item: T?) -> array<T>",
@@ -429,7 +426,6 @@ _TABLE: Final = (
         "'one'",
         is_public=False,
     ),
-    # ---------------------------------------------------------------- times
     _row(
         _D,
         "current_timestamp() -> timestamp",

@@ -65,14 +65,6 @@ def parse_expression(text: str, *, sql: bool = False) -> Term:
     return _Parser(tokens_of(text), sql=sql).parse_all()
 
 
-def parse_placeholder(text: str, start: int) -> tuple[Term, int]:
-    """Return the tree of a placeholder whose text begins at an offset, and the offset after its closing brace."""
-    tokens = tokens_of(text, start, until_brace=True)
-    if tokens[-1].start - start > EXPRESSION_CHARS_MAX:
-        raise syntax_error(f"the placeholder has more than {EXPRESSION_CHARS_MAX} characters", start, start)
-    return _Parser(tokens).parse_all(), tokens[-1].end
-
-
 class _Parser:
     def __init__(self, tokens: list[ExpressionToken], *, sql: bool = False) -> None:
         self.tokens = tokens
@@ -499,7 +491,12 @@ def parse_template(text: str) -> ParsedTemplate:
             count += 1
             if count > TEMPLATE_PLACEHOLDERS_MAX:
                 raise syntax_error(f"more than {TEMPLATE_PLACEHOLDERS_MAX} placeholders", position, position + 1)
-            term, position = parse_placeholder(text, position + 1)
+            # The tree of a placeholder whose text begins at an offset, and the offset after its closing brace.
+            start = position + 1
+            tokens = tokens_of(text, start, until_brace=True)
+            if tokens[-1].start - start > EXPRESSION_CHARS_MAX:
+                raise syntax_error(f"the placeholder has more than {EXPRESSION_CHARS_MAX} characters", start, start)
+            term, position = _Parser(tokens).parse_all(), tokens[-1].end
             if plain:
                 parts.append("".join(plain))
                 plain = []

@@ -42,18 +42,6 @@ KEY_ORDER: Final = (
 _STEP: Final = 2
 
 
-def write_tree(root: Collection, header: list[FileComment]) -> str:
-    """Return the text of a file."""
-    writer = _Writer()
-    writer.comments(header, 0)
-    for index, entry in enumerate(sorted(root.entries, key=_rank)):
-        is_section = entry.key is not None and entry.key.value not in HEADS
-        writer.entry(entry, 0, blank=bool(header) if index == 0 else is_section)
-    if root.footer:
-        writer.comments(root.footer, 0, blank=True)
-    return "\n".join(writer.lines) + "\n"
-
-
 def moves_first_key(root: Collection) -> bool:
     """Return whether another key than the first one is written first."""
     return bool(root.entries) and min(root.entries, key=_rank) is not root.entries[0]
@@ -68,7 +56,6 @@ class _Writer:
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    # ------------------------------------------------------------ comments
     def comments(self, comments: list[FileComment], indent: int, *, blank: bool = False) -> None:
         """Write each comment on its own line; `blank`: with an empty line before the first."""
         for index, comment in enumerate(comments):
@@ -90,7 +77,6 @@ class _Writer:
         else:
             self._pair(entry, entry.key, indent, prefix)
 
-    # ------------------------------------------------------------ pairs and items
     def _pair(self, entry: TreeEntry, key: ScalarPart, indent: int, prefix: str) -> None:
         head = f"{prefix}{key_text(key, in_flow=False)}:"
         value = entry.value
@@ -321,18 +307,22 @@ def format_text(text: str, file: str = TEXT_NAME) -> str:
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     root, entries, comments = read_tree(lines)
     header = attach_comments(root, entries, comments, first_key_moves=moves_first_key(root))
-    result = write_tree(root, header)
-    _compare(document.data, result, file)
-    return result
-
-
-def _compare(data: dict[str, Any], result: str, file: str) -> None:
+    writer = _Writer()
+    writer.comments(header, 0)
+    for index, entry in enumerate(sorted(root.entries, key=_rank)):
+        is_section = entry.key is not None and entry.key.value not in HEADS
+        writer.entry(entry, 0, blank=bool(header) if index == 0 else is_section)
+    if root.footer:
+        writer.comments(root.footer, 0, blank=True)
+    result = "\n".join(writer.lines) + "\n"
+    data = document.data
     try:
         is_same = is_same_data(data, read_document(result, file).data)
     except ParseError:
         is_same = False
     if not is_same:
         raise ParseError("the file uses YAML that cannot be laid out without changing it", file=file, line=1, column=1)
+    return result
 
 
 def is_same_data(first: Any, second: Any) -> bool:

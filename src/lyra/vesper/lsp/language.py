@@ -24,8 +24,7 @@ from lyra.vesper.format.layout import format_text
 from lyra.vesper.loading import Issue
 from lyra.vesper.lsp import naming
 from lyra.vesper.lsp.analysis import NodeAnalysis, TextSpan
-from lyra.vesper.lsp.completion import complete, function_text, is_type, key_text
-from lyra.vesper.lsp.cursor import cursor_at
+from lyra.vesper.lsp.completion import complete, cursor_at, function_text, is_type, key_text
 from lyra.vesper.nodes.model import Node
 from lyra.vesper.nodes.sections import load
 from lyra.vesper.nodes.steps import operation_named

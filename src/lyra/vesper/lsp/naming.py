@@ -35,7 +35,13 @@ def definition(known: NodeAnalysis, offset: int, file_of: Callable[[str], str | 
         declared = [item for item in declared if item.at <= offset][-1:] or declared[:1]  # the nearest one above
         if declared:
             return Place(known.file, declared[0].at, declared[0].end)
-        return _default_place(known, occurrence)
+        # The step that gives a name without saying so: `item`, or the name of a step with other characters.
+        variable = known.variables.get(occurrence.symbol.name)
+        path = occurrence.symbol.owner[:-1] if occurrence.symbol.owner else variable.step.path if variable else None
+        if path is None or known.node is None:
+            return None
+        offset = known.offset_of(*known.node.document.place(path))
+        return Place(known.file, offset, offset)
     use = known.use_at(offset)
     step = known.step_around(use.path) if use is not None else None
     if use is not None and use.kind == "parameter" and step is not None and use.name in step.parameters:
@@ -45,16 +51,6 @@ def definition(known: NodeAnalysis, offset: int, file_of: Callable[[str], str | 
 
 def _names_node(span: TextSpan) -> bool:
     return len(span.path) > 1 and (span.path[-1] == "node_id" or span.path[:2] == ("metadata", "dependencies"))
-
-
-def _default_place(known: NodeAnalysis, occurrence: Occurrence) -> Place | None:
-    """Return the step that gives a name without saying so: `item`, or the name of a step with other characters."""
-    variable = known.variables.get(occurrence.symbol.name)
-    path = occurrence.symbol.owner[:-1] if occurrence.symbol.owner else variable.step.path if variable else None
-    if path is None or known.node is None:
-        return None
-    offset = known.offset_of(*known.node.document.place(path))
-    return Place(known.file, offset, offset)
 
 
 def _key_place(known: NodeAnalysis, path: tuple[str | int, ...]) -> Place | None:

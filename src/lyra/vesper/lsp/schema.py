@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
@@ -367,11 +367,7 @@ def _present(key: str) -> Schema:
 
 
 def _names(operation: Operation) -> Schema:
-    return {"propertyNames": {"enum": _unique((*STEP_KEYS, *_RETURNS, *operation.settings))}}
-
-
-def _unique(words: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(words))
+    return {"propertyNames": {"enum": list(dict.fromkeys((*STEP_KEYS, *_RETURNS, *operation.settings)))}}
 
 
 # ---------------------------------------------------------------- texts

@@ -175,8 +175,6 @@ class StepReader:
         return compensations
 
 
-# ---------------------------------------------------------------- operations
-
 CUSTOM: Final = "custom."
 STEP_KEYS: Final = (
     "step",

@@ -71,7 +71,7 @@ class NodeWalk(TypedWalk):
         self.steps_max = program.limits.steps
         constants = {part.value for part in parts_of(program) if isinstance(part, ir.Constant)}
         self.constants = tuple(sorted({abs(int(value)) + 1 for value in constants if _is_plain_number(value)}))[:40]
-        self.assigned = _find_assigned(program)
+        self.assigned = _find_assigned_in((program.steps, program.rules))
         self.inputs: State = {}
         self.ambient: State = {}
         self.variables: State = {}
@@ -85,9 +85,6 @@ class NodeWalk(TypedWalk):
         self.axiom_variables: list[frozenset[int]] = []  # of each axiom, as far as they were asked for
         # Preconditions are left out: one that cannot be judged refuses no input.
         self._rooms = rooms_of(msgspec.structs.replace(program, preconditions=()))
-        self.now_bounds()
-
-    def now_bounds(self) -> None:
         low, high = (self.numbers.constant(microseconds(time)) for time in TIMES)
         self.numbers.axioms += [self.numbers.at_most(low, self.now), self.numbers.at_most(self.now, high)]
 
@@ -601,10 +598,6 @@ def parts_of(node: Any) -> Iterator[Any]:
 
 def _names(expression: ir.TypedExpression) -> set[str]:
     return {part.name for part in parts_of(expression) if isinstance(part, ir.NodeVariable)}
-
-
-def _find_assigned(program: ir.NodeProgram) -> set[str]:
-    return _find_assigned_in((program.steps, program.rules))
 
 
 def _find_assigned_in(node: Any) -> set[str]:

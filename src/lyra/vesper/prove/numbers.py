@@ -318,7 +318,13 @@ class ScaledEncoding(NumberEncoding):
             return []
         digits = _exact_digits(divisor) if divisor is not None else None
         if divisor is None or digits is None:
-            scaled = self._exact_quotient(left, right)
+            # A quotient that has few digits: the walk leaves out inputs with which it has more.
+            assert left.scale is not None
+            assert right.scale is not None
+            result = self.fresh("quotient", whole=False, scale=left.scale + _QUOTIENT_DIGITS)
+            product = result.term * right.term * 10**left.scale
+            self.axioms.append(implies(right.term != 0, product == left.term * 10 ** (result.scale + right.scale)))  # type: ignore[operator]
+            scaled = result
         else:
             scaled = NumberValue(left.term * int(Fraction(10**digits) / divisor), False, left.scale + digits)
         if not (left.whole and digits is not None and digits <= _SCALE_SMALL):  # else it has at most 28 digits
@@ -328,15 +334,6 @@ class ScaledEncoding(NumberEncoding):
             return [(TRUE, scaled)]
         divides = left.term % right.term == 0
         return [(divides, NumberValue(left.term / right.term, True)), (negate(divides), scaled)]
-
-    def _exact_quotient(self, left: NumberValue, right: NumberValue) -> NumberValue:
-        """Return a quotient that has few digits: the walk leaves out inputs with which it has more."""
-        assert left.scale is not None
-        assert right.scale is not None
-        result = self.fresh("quotient", whole=False, scale=left.scale + _QUOTIENT_DIGITS)
-        product = result.term * right.term * 10**left.scale
-        self.axioms.append(implies(right.term != 0, product == left.term * 10 ** (result.scale + right.scale)))  # type: ignore[operator]
-        return result
 
     def remainder(self, left: NumberValue, right: NumberValue) -> NumberValue:
         whole = left.whole and right.whole

@@ -165,20 +165,16 @@ def join_evidence() -> None:
         differential.INPUT_MAKERS.append(boundary_inputs)
 
 
-def _need_z3() -> None:
-    try:
-        import z3  # noqa: F401
-    except ImportError:
-        raise ConfigError("vesper prove needs the prove extra", hint="pip install 'lyra-agents[prove]'") from None
-
-
 class _Proof:
     """The proof of one program: its walks, made when they are first asked, and the inputs that were tried."""
 
     def __init__(
         self, program: ir.NodeProgram, node: Node | None, cases: Sequence[Mapping[str, Any]] | None = None
     ) -> None:
-        _need_z3()
+        try:
+            import z3  # noqa: F401
+        except ImportError:
+            raise ConfigError("vesper prove needs the prove extra", hint="pip install 'lyra-agents[prove]'") from None
         self.program = program
         self.node = node
         tests = () if node is None else node.testing.test_cases
@@ -243,7 +239,13 @@ class _Proof:
             ProofResult("unreachable_step", name, PROVED, None, _UNREACHABLE, name) for name in self._never_reached()
         ]
         if file is not None:
-            _write_kept(file, results)
+            from lyra.core.own_files import make_folder
+
+            with suppress(OSError):  # a verdict that is not kept is found again
+                make_folder(file.parent)
+                part = file.with_suffix(".part")
+                part.write_bytes(msgspec.json.encode(results))
+                part.replace(file)
         return results
 
     def key(self, claims: list[_Claim]) -> str:
@@ -497,12 +499,8 @@ def _claims(program: ir.NodeProgram, node: Node | None) -> Iterator[_Claim]:
 def _breaks_invariant(seen: InputRun, text: str) -> bool:
     failure = seen.outcome.error
     broke = failure is not None and failure.code == "invariant_failed" and failure.message == text
-    return seen.is_accepted and broke and _is_after_entry(seen)
-
-
-def _is_after_entry(seen: InputRun) -> bool:
-    """Tell whether a run came past the entry: an invariant that is broken before the first step refuses the inputs."""
-    return bool(seen.reached) or seen.outcome.error is None
+    # Tell whether a run came past the entry: an invariant that is broken before the first step refuses the inputs.
+    return seen.is_accepted and broke and (bool(seen.reached) or seen.outcome.error is None)
 
 
 def _failures(flow: NodeWalk, site: str, code: str) -> Any:
@@ -603,13 +601,3 @@ def _read_kept(file: Path) -> list[ProofResult] | None:
         return msgspec.json.decode(file.read_bytes(), type=list[ProofResult])
     except (OSError, msgspec.DecodeError):
         return None
-
-
-def _write_kept(file: Path, results: list[ProofResult]) -> None:
-    from lyra.core.own_files import make_folder
-
-    with suppress(OSError):  # a verdict that is not kept is found again
-        make_folder(file.parent)
-        part = file.with_suffix(".part")
-        part.write_bytes(msgspec.json.encode(results))
-        part.replace(file)

@@ -122,7 +122,16 @@ def _to_plain(flow: NodeWalk, value: SymbolicValue, model: Any) -> Any:
         case TruthValue():
             return z3.is_true(model.eval(value.term, model_completion=True))
         case NumberValue():
-            return _number(flow, value, model)
+            number = _fraction(model.eval(value.term, model_completion=True))
+            if value.whole:
+                return round(number)
+            if not isinstance(flow.numbers, RealEncoding):
+                assert value.scale is not None
+                return str(Decimal(number.numerator).scaleb(-value.scale, Context(prec=100)))
+            digits = _UNSCALED_DIGITS if value.scale is None else value.scale
+            context = Context(prec=200, rounding=ROUND_HALF_EVEN)
+            exact = context.divide(Decimal(number.numerator), Decimal(number.denominator))
+            return format(exact.quantize(Decimal(1).scaleb(-digits), context=context), "f")
         case TextValue():
             return text_of(model.eval(value.term, model_completion=True))
         case TimeValue():
@@ -145,19 +154,6 @@ def _fraction(term: Term) -> Fraction:
     if z3.is_int_value(term):
         return Fraction(term.as_long())
     return Fraction(term.numerator_as_long(), term.denominator_as_long())
-
-
-def _number(flow: NodeWalk, value: NumberValue, model: Any) -> Any:
-    number = _fraction(model.eval(value.term, model_completion=True))
-    if value.whole:
-        return round(number)
-    if not isinstance(flow.numbers, RealEncoding):
-        assert value.scale is not None
-        return str(Decimal(number.numerator).scaleb(-value.scale, Context(prec=100)))
-    digits = _UNSCALED_DIGITS if value.scale is None else value.scale
-    context = Context(prec=200, rounding=ROUND_HALF_EVEN)
-    exact = context.divide(Decimal(number.numerator), Decimal(number.denominator))
-    return format(exact.quantize(Decimal(1).scaleb(-digits), context=context), "f")
 
 
 def block(flow: NodeWalk, model: Any) -> Term:

@@ -157,7 +157,17 @@ def _replace(walk: NodeWalk, text: Term, old: Term, new: Term) -> SymbolicValue:
 def _split(walk: NodeWalk, text: Term, separator: Term) -> SymbolicValue:
     walk.fail("type_error", z3.simplify(separator == _EMPTY))
     if walk.list_items is not None:
-        return _split_short(walk, text, separator)
+        items, rest, here = [], text, TRUE
+        for _ in range(_PIECES_MAX - 1):
+            place = z3.IndexOf(rest, separator, 0)
+            has_more = z3.Contains(rest, separator)
+            items.append((here, TextValue(z3.If(has_more, z3.SubString(rest, 0, place), rest))))
+            behind = place + z3.Length(separator)
+            here, rest = conj(here, has_more), z3.SubString(rest, behind, z3.Length(rest) - behind)
+        items.append((here, TextValue(rest)))
+        walk.numbers.incomplete.add(f"texts of at most {_PIECES_MAX} parts")
+        walk.numbers.axioms.append(implies(here, z3.Not(z3.Contains(rest, separator))))
+        return ListItems(tuple(items))
 
     def make_piece() -> SymbolicValue:
         piece = walk.numbers.fresh_text("piece")
@@ -171,21 +181,6 @@ def _split(walk: NodeWalk, text: Term, separator: Term) -> SymbolicValue:
     alone = implies(separator != _EMPTY, numbers.equal(source.length, least) == z3.Not(z3.Contains(text, separator)))
     numbers.axioms += [numbers.at_most(least, source.length), alone]
     return walk.take_all(source)
-
-
-def _split_short(walk: NodeWalk, text: Term, separator: Term) -> SymbolicValue:
-    """Return the pieces of a text that has few of them."""
-    items, rest, here = [], text, TRUE
-    for _ in range(_PIECES_MAX - 1):
-        place = z3.IndexOf(rest, separator, 0)
-        has_more = z3.Contains(rest, separator)
-        items.append((here, TextValue(z3.If(has_more, z3.SubString(rest, 0, place), rest))))
-        behind = place + z3.Length(separator)
-        here, rest = conj(here, has_more), z3.SubString(rest, behind, z3.Length(rest) - behind)
-    items.append((here, TextValue(rest)))
-    walk.numbers.incomplete.add(f"texts of at most {_PIECES_MAX} parts")
-    walk.numbers.axioms.append(implies(here, z3.Not(z3.Contains(rest, separator))))
-    return ListItems(tuple(items))
 
 
 def _parse(walk: NodeWalk, text: Term, *, is_whole: bool) -> SymbolicValue:

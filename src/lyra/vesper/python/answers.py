@@ -15,9 +15,8 @@ from collections.abc import Sequence
 import msgspec
 
 from lyra.vesper.ir import Contract, NodeOutput
-from lyra.vesper.python.draft import Checks, NodeDraft, Parameter
+from lyra.vesper.python.draft import Checks, NodeDraft, Parameter, fold_answer, is_true
 from lyra.vesper.python.expressions import PythonScope
-from lyra.vesper.python.folding import fold_answer, is_true
 from lyra.vesper.python.kinds import names_in, output_type, parts
 from lyra.vesper.python.steps import code_field, new_function
 from lyra.vesper.python.syntax import all_of, assign, attribute, call, if_, name, store

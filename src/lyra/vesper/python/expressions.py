@@ -19,8 +19,18 @@ from lyra.vesper import ir
 from lyra.vesper.charges import is_charged
 from lyra.vesper.expressions.functions import FUNCTIONS
 from lyra.vesper.python.kinds import FULL, Interval, interval_of, is_decimal, is_number, item_kind, kind_of
-from lyra.vesper.python.records import DataRecord
-from lyra.vesper.python.syntax import ModuleParts, assign, attribute, call, compare, if_, name, negate, raise_
+from lyra.vesper.python.syntax import (
+    DataRecord,
+    ModuleParts,
+    assign,
+    attribute,
+    call,
+    compare,
+    if_,
+    name,
+    negate,
+    raise_,
+)
 from lyra.vesper.values.types import (
     ANY,
     BOOLEAN,
@@ -228,7 +238,11 @@ class ExpressionWriter:
             case ir.Negate():
                 return self._negate(node)
             case ir.Rounded():
-                return self._write_rounding(node)
+                how = [ast.Constant(node.scale), ast.Constant(node.rounding)]
+                operand = node.operand
+                if isinstance(operand, ir.Arithmetic) and operand.operator == "/":
+                    return self.helper("round_quotient", *self.operands(operand.left, operand.right), *how)
+                return self.helper("round_number", self.value(operand), *how)
             case ir.Membership():
                 return self._membership(node)
             case ir.IsNull():
@@ -243,17 +257,32 @@ class ExpressionWriter:
             case ir.Coalesce():
                 return self._coalesce(node)
             case ir.Old():
-                return self._old(node)
+                variable = name(self.scope.python[f"old({node.slot})"])
+                if self.kind(node) != ANY:
+                    return variable
+                self.uses_host = True  # the value may have been missing
+                return self.helper("recall_old", variable)
             case ir.Host():
-                return self._host(node)
+                self.uses_host = True
+                self.may_raise = True
+                return self.run_method("ask_host", ast.Constant(node.name), *self.operands(*node.arguments))
         return self._structure(node)
 
     def _structure(self, node: ir.TypedExpression) -> ast.expr:
         match node:
             case ir.FieldOf():
-                return self._field(node)
+                target = self.kind(node.target)
+                value = self.value(node.target)
+                if isinstance(target, DataRecord):
+                    return attribute(value, node.name)
+                if isinstance(target, RecordType) and target.field(node.name) is not None:
+                    return ast.Subscript(value, ast.Constant(node.name), ast.Load())
+                return self.helper("field", value, ast.Constant(node.name))
             case ir.Projection():
-                return self._project(node)
+                if not isinstance(item_kind(self.kind(node.target)), DataRecord):
+                    return self.helper("project", self.value(node.target), ast.Constant(node.name))
+                element = self.module.names.fresh("element")
+                return ast.ListComp(attribute(name(element), node.name), self._loop(element, self.value(node.target)))
             case ir.ItemOf():
                 return self.helper("item", *self.operands(node.target, node.index))
             case ir.Length():
@@ -264,7 +293,11 @@ class ExpressionWriter:
                 keys: list[ast.expr | None] = [ast.Constant(key) for key, _ in node.entries]
                 return ast.Dict(keys, self.operands(*(value for _, value in node.entries)))
             case ir.Quantifier():
-                return self._quantifier(node)
+                elements = self.elements(node, node.collection)
+                scope, python = self.bind_element(node.name, node.collection)
+                body = self.lazy(node.body, as_condition=True, scope=scope)
+                function = "all" if node.kind == "forall" else "any"
+                return call(name(function), ast.GeneratorExp(body, self._loop(python, elements)))
             case ir.Aggregate():
                 return self._aggregate(node)
             case ir.MapOver():
@@ -292,33 +325,6 @@ class ExpressionWriter:
         if variable in self.scope.absent:
             return call(self.module.runtime("present"), name(python))
         return name(python)
-
-    def _host(self, node: ir.Host) -> ast.expr:
-        self.uses_host = True
-        self.may_raise = True
-        return self.run_method("ask_host", ast.Constant(node.name), *self.operands(*node.arguments))
-
-    def _old(self, node: ir.Old) -> ast.expr:
-        variable = name(self.scope.python[f"old({node.slot})"])
-        if self.kind(node) != ANY:
-            return variable
-        self.uses_host = True  # the value may have been missing
-        return self.helper("recall_old", variable)
-
-    def _field(self, node: ir.FieldOf) -> ast.expr:
-        target = self.kind(node.target)
-        value = self.value(node.target)
-        if isinstance(target, DataRecord):
-            return attribute(value, node.name)
-        if isinstance(target, RecordType) and target.field(node.name) is not None:
-            return ast.Subscript(value, ast.Constant(node.name), ast.Load())
-        return self.helper("field", value, ast.Constant(node.name))
-
-    def _project(self, node: ir.Projection) -> ast.expr:
-        if not isinstance(item_kind(self.kind(node.target)), DataRecord):
-            return self.helper("project", self.value(node.target), ast.Constant(node.name))
-        element = self.module.names.fresh("element")
-        return ast.ListComp(attribute(name(element), node.name), self._loop(element, self.value(node.target)))
 
     def _length(self, target: ir.TypedExpression) -> ast.expr:
         value = self.value(target)
@@ -374,13 +380,6 @@ class ExpressionWriter:
             self.may_raise = True
             return call(attribute(self.module.runtime("EXACT"), "minus"), value)
         return self.helper("negate", value)
-
-    def _write_rounding(self, node: ir.Rounded) -> ast.expr:
-        how = [ast.Constant(node.scale), ast.Constant(node.rounding)]
-        operand = node.operand
-        if isinstance(operand, ir.Arithmetic) and operand.operator == "/":
-            return self.helper("round_quotient", *self.operands(operand.left, operand.right), *how)
-        return self.helper("round_number", self.value(operand), *how)
 
     # ------------------------------------------------------------ conditions
     def _compare(self, node: ir.Compare) -> ast.expr:
@@ -516,13 +515,6 @@ class ExpressionWriter:
 
     def _loop(self, python: str, elements: ast.expr, *tests: ast.expr) -> list[ast.comprehension]:
         return [ast.comprehension(ast.Name(python, ast.Store()), elements, list(tests), 0)]
-
-    def _quantifier(self, node: ir.Quantifier) -> ast.expr:
-        elements = self.elements(node, node.collection)
-        scope, python = self.bind_element(node.name, node.collection)
-        body = self.lazy(node.body, as_condition=True, scope=scope)
-        function = "all" if node.kind == "forall" else "any"
-        return call(name(function), ast.GeneratorExp(body, self._loop(python, elements)))
 
     def _comprehension(
         self, node: ir.MapOver | ir.Filter, body: ir.TypedExpression | None, test: ir.TypedExpression | None

@@ -68,7 +68,9 @@ class _ModuleGenerator:
         tree.body[1:1] = self._imports(names_read(tree))
         if not self.is_watched:
             shorten_names(tree, self.draft.names.bases, self.draft.parameters.values())
-        _fill_empty_bodies(tree)
+        for node in ast.walk(tree):
+            if getattr(node, "body", None) == []:
+                node.body = [ast.Pass()]  # type: ignore[attr-defined]
         ast.fix_missing_locations(tree)
         return Generated(tree, self.draft.function, self.draft.parameters, self.draft.needs_run, self.draft.is_async)
 
@@ -81,7 +83,8 @@ class _ModuleGenerator:
         """Return the imports from one module; renamed imports have a line each."""
         aliases = self.parts.aliases if module.startswith("lyra") else {}
         needed = {text for text in self.parts.imports[module] if aliases.get(text, text) in {*used, "annotations"}}
-        names = _import_order(needed)
+        # Imported names as import sorters order them: constants, classes, functions.
+        names = sorted(needed, key=lambda text: (not text.isupper(), not text[0].isupper(), text))
         plain = [text for text in names if text not in aliases]
         lines: list[ast.stmt] = []
         for text in names:
@@ -125,17 +128,6 @@ class _ModuleGenerator:
         if key is not None:
             arguments.append(name(key))
         return [assign("run", fresh), ast.Expr(call(attribute(name("run"), "start"), *arguments))]
-
-
-def _fill_empty_bodies(tree: ast.Module) -> None:
-    for node in ast.walk(tree):
-        if getattr(node, "body", None) == []:
-            node.body = [ast.Pass()]  # type: ignore[attr-defined]
-
-
-def _import_order(names: set[str]) -> list[str]:
-    """Return imported names as import sorters order them: constants, classes, functions."""
-    return sorted(names, key=lambda text: (not text.isupper(), not text[0].isupper(), text))
 
 
 # The documentation of generated functions: what a node is for, its inputs, outputs and contracts, in short lines.

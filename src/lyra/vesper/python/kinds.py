@@ -146,7 +146,16 @@ def kind_of(node: ir.TypedExpression, known: Known) -> ValueType:
             kind = kind_of(operand, known)
             return kind if is_number(kind) else ANY
         case ir.Arithmetic():
-            return _arithmetic_kind(node, known)
+            left, right = kind_of(node.left, known), kind_of(node.right, known)
+            if node.operator == "+" and _is_text(left) and _is_text(right):
+                return STRING
+            if TIMESTAMP in (left, right) and node.operator in "+-":
+                return NUMBER if left == right and node.operator == "-" else TIMESTAMP
+            if not (is_number(left) and is_number(right)):
+                return ANY
+            if is_decimal(left) or is_decimal(right):
+                return DECIMAL
+            return INTEGER if left == right == INTEGER and node.operator != "/" else NUMBER
         case ir.Rounded():
             return DecimalType(node.scale)
         case ir.TemplateText():
@@ -156,7 +165,10 @@ def kind_of(node: ir.TypedExpression, known: Known) -> ValueType:
         case ir.Conditional():
             return join_types(kind_of(node.then, known), kind_of(node.otherwise, known))
         case ir.Coalesce():
-            return _coalesce_kind(node, known)
+            kinds = [kind for kind in (kind_of(operand, known) for operand in node.operands) if kind != NULL]
+            inner = join_all_types([kind.type if isinstance(kind, Nullable) else kind for kind in kinds])
+            is_sure = any(kind != ANY and not isinstance(kind, Nullable) for kind in kinds)
+            return inner if is_sure or inner == ANY else Nullable(inner)
         case ir.Old():
             return known.get(f"old({node.slot})", ANY)
         case ir.Aggregate():
@@ -198,19 +210,6 @@ def _length_kind(target: ValueType) -> ValueType:
     return INTEGER if has_length else ANY
 
 
-def _arithmetic_kind(node: ir.Arithmetic, known: Known) -> ValueType:
-    left, right = kind_of(node.left, known), kind_of(node.right, known)
-    if node.operator == "+" and _is_text(left) and _is_text(right):
-        return STRING
-    if TIMESTAMP in (left, right) and node.operator in "+-":
-        return NUMBER if left == right and node.operator == "-" else TIMESTAMP
-    if not (is_number(left) and is_number(right)):
-        return ANY
-    if is_decimal(left) or is_decimal(right):
-        return DECIMAL
-    return INTEGER if left == right == INTEGER and node.operator != "/" else NUMBER
-
-
 def _call_kind(node: ir.FunctionCall, known: Known) -> ValueType:
     """Return the kind of a call: by the signature, or by the kinds of the arguments where it is theirs."""
     kinds = [kind_of(argument, known) for argument in node.arguments]
@@ -233,13 +232,6 @@ def _call_kind(node: ir.FunctionCall, known: Known) -> ValueType:
     row = FUNCTIONS[node.function].result
     result = _RESULTS.get(row.name, ANY)
     return Nullable(result) if row.is_nullable and result != ANY else result
-
-
-def _coalesce_kind(node: ir.Coalesce, known: Known) -> ValueType:
-    kinds = [kind for kind in (kind_of(operand, known) for operand in node.operands) if kind != NULL]
-    inner = join_all_types([kind.type if isinstance(kind, Nullable) else kind for kind in kinds])
-    is_sure = any(kind != ANY and not isinstance(kind, Nullable) for kind in kinds)
-    return inner if is_sure or inner == ANY else Nullable(inner)
 
 
 def join_all_types(kinds: list[ValueType]) -> ValueType:
@@ -458,19 +450,16 @@ def interval_of(node: ir.TypedExpression, intervals: Mapping[str, Interval]) -> 
         case ir.Arithmetic(operator="+" | "-" | "*"):
             left = _within(interval_of(node.left, intervals))
             right = _within(interval_of(node.right, intervals))
-            return _combine_intervals(node.operator, left, right)
+            operator = node.operator
+            if operator == "+":
+                return left[0] + right[0], left[1] + right[1]
+            if operator == "-":
+                return left[0] - right[1], left[1] - right[0]
+            products = [first * second for first in left for second in right]
+            return min(products), max(products)
     return FULL
 
 
 def _within(interval: Interval) -> Interval:
     """Return the part of an interval that passes a check."""
     return _meet(interval, FULL)
-
-
-def _combine_intervals(operator: str, left: Interval, right: Interval) -> Interval:
-    if operator == "+":
-        return left[0] + right[0], left[1] + right[1]
-    if operator == "-":
-        return left[0] - right[1], left[1] - right[0]
-    products = [first * second for first in left for second in right]
-    return min(products), max(products)

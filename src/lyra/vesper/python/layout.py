@@ -48,12 +48,6 @@ class SourceComment(ast.Pass):
         self.text = " ".join(text.replace("\0", " ").split())
 
 
-def string_literal(text: str) -> str:
-    """Return the text as a literal, in double quotes unless single ones need fewer escapes."""
-    quote = "'" if text.count('"') > text.count("'") else '"'
-    return quote + _escape(text, quote) + quote
-
-
 def _escape(text: str, quote: str) -> str:
     parts = []
     for char in text:
@@ -96,7 +90,9 @@ def _inner(node: ast.expr, binding: int) -> str:
 def _flat(node: ast.expr) -> str:
     match node:
         case ast.Constant(value=str() as text):
-            return string_literal(text)
+            # The text as a literal, in double quotes unless single ones need fewer escapes.
+            quote = "'" if text.count('"') > text.count("'") else '"'
+            return quote + _escape(text, quote) + quote
         case ast.Constant(value=int() as number) if abs(number) >= _GROUPED_FROM:
             return f"{number:_}"
         case ast.Constant():
@@ -116,7 +112,11 @@ def _flat(node: ast.expr) -> str:
         case ast.Tuple():
             return f"({', '.join(map(_flat, node.elts))}{',' if len(node.elts) == 1 else ''})"
         case ast.Dict():
-            return "{" + ", ".join(_entries(node)) + "}"
+            entries = []
+            for key, value in zip(node.keys, node.values, strict=True):
+                assert key is not None
+                entries.append(f"{_flat(key)}: {_flat(value)}")
+            return "{" + ", ".join(entries) + "}"
         case ast.JoinedStr():
             return _f_string(node)
         case ast.ListComp():
@@ -163,14 +163,6 @@ def _arguments(node: ast.Call) -> list[str]:
     if len(node.args) == 1 and not node.keywords and isinstance(node.args[0], ast.GeneratorExp):
         return [" ".join(_comprehension(node.args[0]))]
     return [*map(_flat, node.args), *(f"{word.arg}={_flat(word.value)}" for word in node.keywords)]
-
-
-def _entries(node: ast.Dict) -> list[str]:
-    entries = []
-    for key, value in zip(node.keys, node.values, strict=True):
-        assert key is not None
-        entries.append(f"{_flat(key)}: {_flat(value)}")
-    return entries
 
 
 def _comprehension(node: ast.ListComp | ast.GeneratorExp) -> list[str]:
@@ -391,7 +383,10 @@ def _statement(node: ast.stmt, indent: str) -> list[str]:
         case ast.Return():
             return [f"{indent}return"] if node.value is None else _laid_out("return ", node.value, "", indent)
         case ast.Raise():
-            return _raise_lines(node, indent)
+            if node.exc is None:
+                return [f"{indent}raise"]
+            cause = "" if node.cause is None else f" from {_flat(node.cause)}"
+            return _laid_out("raise ", node.exc, cause, indent)
         case ast.Nonlocal():
             return [f"{indent}nonlocal {', '.join(node.names)}"]
         case ast.If():
@@ -432,13 +427,6 @@ def _docstring(text: str, indent: str) -> list[str]:
     return [f'{indent}"""{lines[0]}', *inner, f'{indent}"""']
 
 
-def _raise_lines(node: ast.Raise, indent: str) -> list[str]:
-    if node.exc is None:
-        return [f"{indent}raise"]
-    cause = "" if node.cause is None else f" from {_flat(node.cause)}"
-    return _laid_out("raise ", node.exc, cause, indent)
-
-
 def _if_lines(word: str, node: ast.If, indent: str) -> list[str]:
     lines = [*_laid_out(word, node.test, ":", indent), *_body(node.body, indent)]
     match node.orelse:
@@ -461,7 +449,13 @@ def _try_lines(node: ast.Try, indent: str) -> list[str]:
 def _function_lines(node: ast.FunctionDef | ast.AsyncFunctionDef, indent: str) -> list[str]:
     word = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
     assert node.returns is not None
-    parameters = _parameters(node.args)
+    arguments = node.args
+    plain_defaults = [None] * (len(arguments.args) - len(arguments.defaults)) + list(arguments.defaults)
+    texts = [_parameter(*pair) for pair in zip(arguments.args, plain_defaults, strict=True)]
+    if arguments.kwonlyargs:
+        texts.append("*")
+        texts += [_parameter(*pair) for pair in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]
+    parameters = texts
     result = f") -> {_flat(node.returns)}:"
     line = f"{indent}{word} {node.name}({', '.join(parameters)}{result}"
     if _fits(line):
@@ -472,15 +466,6 @@ def _function_lines(node: ast.FunctionDef | ast.AsyncFunctionDef, indent: str) -
         head = [f"{indent}{word} {node.name}(", *rows, f"{indent}{result}"]
     body = _body(node.body, indent)
     return [*head, *body] if not indent else ["", *head, *body, ""]
-
-
-def _parameters(arguments: ast.arguments) -> list[str]:
-    plain_defaults = [None] * (len(arguments.args) - len(arguments.defaults)) + list(arguments.defaults)
-    texts = [_parameter(*pair) for pair in zip(arguments.args, plain_defaults, strict=True)]
-    if arguments.kwonlyargs:
-        texts.append("*")
-        texts += [_parameter(*pair) for pair in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]
-    return texts
 
 
 def _parameter(argument: ast.arg, default: ast.expr | None) -> str:

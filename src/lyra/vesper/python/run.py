@@ -39,7 +39,11 @@ class PythonProgram:
         self.program = program
         self.generated: Generated = generate(program, is_watched=watch is not None)
         if watch is not None:
-            watch_steps(self.generated.tree, program)
+            # Insert a call of the watch before each step of generated code.
+            tree = self.generated.tree
+            names = {" ".join(part.name.split()): part.name for part in parts(program) if isinstance(part, Step)}
+            _Watcher(names).visit(tree)
+            ast.fix_missing_locations(tree)
         self.function: Callable[..., Any] = _load(program, self.generated, watch)
         self._known = self.generated.parameters
         self._required = tuple(item.name for item in program.inputs if item.required)
@@ -118,17 +122,8 @@ def _too_large(state: NodeRun | None) -> Outcome:
     return _build_failure(NodeError("resource_limit", "a value is nested too deeply or too large"), state)
 
 
-# ---------------------------------------------------------------- watched
-
 WATCH_NAME: Final = "_watch_step"
 PythonWatch = Callable[[str, dict[str, Any]], None]  # the name of a step, and the local variables
-
-
-def watch_steps(tree: ast.Module, program: NodeProgram) -> None:
-    """Insert a call of the watch before each step of generated code."""
-    names = {" ".join(part.name.split()): part.name for part in parts(program) if isinstance(part, Step)}
-    _Watcher(names).visit(tree)
-    ast.fix_missing_locations(tree)
 
 
 def find_step_lines(tree: ast.Module) -> dict[str, str]:

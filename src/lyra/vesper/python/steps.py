@@ -13,9 +13,8 @@ from collections.abc import Callable, Collection, Sequence
 from lyra.vesper import ir
 from lyra.vesper.charges import is_charged
 from lyra.vesper.effects.request import retry_of
-from lyra.vesper.python.draft import Checks
+from lyra.vesper.python.draft import Checks, KnownFacts
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
-from lyra.vesper.python.folding import KnownFacts
 from lyra.vesper.python.kinds import fits, get_writes, interval_of, is_decimal, is_word_of, names_in, output_type, parts
 from lyra.vesper.python.layout import SourceComment
 from lyra.vesper.python.syntax import ModuleParts, all_of, assign, attribute, call, if_, name, negate, raise_, store
@@ -113,7 +112,17 @@ class StepWriter:
     def _write_unguarded(self, step: ir.Step) -> list[ast.stmt]:
         match step:
             case ir.ValidateStep():
-                return self._validate(step)
+                statements: list[ast.stmt] = []
+                checks = [check for check in (*step.guards, *step.checks) if not self.facts.imply(check.expression)]
+                if not checks:
+                    return [] if step.guards or step.checks else [ast.Pass()]
+                test = self.checks.all_true(checks, self.scope, statements, in_loop=self._in_loop)
+                self.uses_run |= self.checks.uses_run
+                self.may_raise = True
+                if step.failure is not None:
+                    return [*statements, if_(negate(test), self.failure(step.failure))]
+                arguments = ast.Constant("validation_failed"), ast.Constant(f"{step.name} failed")
+                return [*statements, if_(negate(test), [raise_(call(self.module.runtime("NodeError"), *arguments))])]
             case ir.AssignStep():
                 return self._assign(step)
             case ir.BranchStep():
@@ -133,19 +142,6 @@ class StepWriter:
             case ir.TransactionStep():
                 return self._transaction(step)
         raise AssertionError(type(step).__name__)
-
-    def _validate(self, step: ir.ValidateStep) -> list[ast.stmt]:
-        statements: list[ast.stmt] = []
-        checks = [check for check in (*step.guards, *step.checks) if not self.facts.imply(check.expression)]
-        if not checks:
-            return [] if step.guards or step.checks else [ast.Pass()]
-        test = self.checks.all_true(checks, self.scope, statements, in_loop=self._in_loop)
-        self.uses_run |= self.checks.uses_run
-        self.may_raise = True
-        if step.failure is not None:
-            return [*statements, if_(negate(test), self.failure(step.failure))]
-        arguments = ast.Constant("validation_failed"), ast.Constant(f"{step.name} failed")
-        return [*statements, if_(negate(test), [raise_(call(self.module.runtime("NodeError"), *arguments))])]
 
     def failure(
         self, value: ir.ErrorAnswer, scope: PythonScope | None = None, *, plainly: bool = False

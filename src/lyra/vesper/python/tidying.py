@@ -117,7 +117,18 @@ class _Tidier(ast.NodeTransformer):
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         self.generic_visit(node)
-        return _chain_comparisons(node)
+        # `low < value <= high` for two comparisons of a name that stand beside each other.
+        if not isinstance(node.op, ast.And):
+            return node
+        values: list[ast.expr] = []
+        for value in node.values:
+            chain = _chain(values[-1], value) if values else None
+            if chain is None:
+                values.append(value)
+            else:
+                values[-1] = chain
+        node.values = values
+        return values[0] if len(values) == 1 else node
 
     def visit_If(self, node: ast.If) -> ast.stmt:
         self.generic_visit(node)
@@ -174,21 +185,6 @@ def _shorten_test(test: ast.expr) -> ast.expr:
 
 
 _UPWARDS: Final[dict[type[ast.cmpop], ast.cmpop]] = {ast.Gt: ast.Lt(), ast.GtE: ast.LtE()}
-
-
-def _chain_comparisons(node: ast.BoolOp) -> ast.expr:
-    """Return `low < value <= high` for two comparisons of a name that stand beside each other."""
-    if not isinstance(node.op, ast.And):
-        return node
-    values: list[ast.expr] = []
-    for value in node.values:
-        chain = _chain(values[-1], value) if values else None
-        if chain is None:
-            values.append(value)
-        else:
-            values[-1] = chain
-    node.values = values
-    return values[0] if len(values) == 1 else node
 
 
 def _chain(first: ast.expr, second: ast.expr) -> ast.expr | None:

@@ -51,14 +51,9 @@ def difference(old: Node, new: Node) -> Difference:
     elif kinds:
         needed = "minor"
     else:
-        needed = "none" if _is_same(old, new) else "patch"
+        before, after = (msgspec.structs.replace(lower_unchecked(node), node_id="", digest="") for node in (old, new))
+        needed = "none" if before == after else "patch"
     return Difference(old.node_id, new.node_id, needed, _find_version_step(old, new), tuple(compatible(old, new)))
-
-
-def _is_same(old: Node, new: Node) -> bool:
-    """Return whether two nodes do the same: their programs, but for the id."""
-    before, after = (msgspec.structs.replace(lower_unchecked(node), node_id="", digest="") for node in (old, new))
-    return before == after
 
 
 def _find_version_step(old: Node, new: Node) -> str:
@@ -242,20 +237,16 @@ def _outputs(
             continue
         old_kind, kind = without_null(known[name].type), without_null(item.type)
         if group == "error" and isinstance(old_kind, EnumType) and isinstance(kind, EnumType):
-            yield from _codes(old_kind, kind, path)
+            for code in old_kind.values:
+                if code not in kind.values:
+                    yield VersionChange(BREAKING, "removed_error", f"error code `{code}` is gone", path)
+            for code in kind.values:
+                if code not in old_kind.values:
+                    yield VersionChange(ADDITION, "added_error", f"there is a new error code `{code}`", path)
         else:
             yield from _type(known[name].type, item.type, f"{group} field `{name}`", path, is_input=False)
         if known[name].required and not item.required:
             yield VersionChange(BREAKING, "optional_output", f"{group} field `{name}` can be missing now", path)
-
-
-def _codes(before: EnumType, after: EnumType, path: PartPath) -> Iterator[VersionChange]:
-    for code in before.values:
-        if code not in after.values:
-            yield VersionChange(BREAKING, "removed_error", f"error code `{code}` is gone", path)
-    for code in after.values:
-        if code not in before.values:
-            yield VersionChange(ADDITION, "added_error", f"there is a new error code `{code}`", path)
 
 
 def _output_path(node: Node, group: str, name: str) -> PartPath:

@@ -367,8 +367,6 @@ class ComparisonQueue:
             self._thread = None
 
 
-# ---------------------------------------------------------------- reach
-
 _LOOKS_MAX: Final = 500  # executions of a node that are watched, as long as something is not reached
 
 
@@ -404,9 +402,6 @@ class _LiveReach:
             self._left = 0
         goals, reached = list(self._plan.goals), sorted(self._reached.intersection(self._plan.goals))
         return {"goals": goals, "reached": reached, "unreachable": self._plan.unreachable, "complete": False}
-
-
-# ---------------------------------------------------------------- counters
 
 
 class Counters:

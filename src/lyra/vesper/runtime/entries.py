@@ -232,9 +232,6 @@ def _reply(status: int, data: Any, headers: Mapping[str, str] | None = None) -> 
     return HttpReply(status, {**_JSON, **(headers or {})}, json.dumps(json_shape(data)).encode())
 
 
-# ---------------------------------------------------------------- events of the bus
-
-
 class EventEntry:
     """The subscriptions of one runtime."""
 
@@ -309,8 +306,6 @@ def _steps(program: NodeProgram) -> list[tuple[str, str]]:
                 pairs.append((str(texts["event_type"]), str(texts["handler"])))
     return pairs
 
-
-# ---------------------------------------------------------------- scheduled jobs
 
 _MOMENT: Final = "scheduled_for"  # the input that is given the tick, where a node declares it
 

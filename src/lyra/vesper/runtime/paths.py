@@ -48,8 +48,6 @@ class DirectPath:
         self.start = start
 
 
-# ---------------------------------------------------------------- once
-
 _MODULES: Final = {
     "python": "lyra.vesper.python.run",
     "direct": "lyra.vesper.direct.run",

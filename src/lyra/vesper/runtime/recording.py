@@ -236,8 +236,6 @@ def trace_data(trace: StoredTrace, privacy: Privacy) -> tuple[dict[str, Any], di
     return inputs, ambient, [EffectRecord(*record) for record in effects]
 
 
-# ---------------------------------------------------------------- audit
-
 AUDIT_LEVELS: Final[dict[str, str]] = {
     "none": "no row",
     "basic": "the user, the action (the intent of the node), the node, the trace, the path, the mode and the outcome",
@@ -273,9 +271,6 @@ class AuditState:
 
     def load(self, data: Any) -> None:
         self.rows = {str(row["trace_id"]): dict(row) for row in data}
-
-
-# ---------------------------------------------------------------- traces
 
 
 class StoredTrace(msgspec.Struct):

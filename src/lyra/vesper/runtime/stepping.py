@@ -75,9 +75,6 @@ def _select_own_values(names: list[str], variables: Mapping[str, Any]) -> dict[s
     return values
 
 
-# ---------------------------------------------------------------- where two paths part
-
-
 def _end(run: Callable[..., Outcome], *arguments: Any) -> Outcome | Exception:
     try:
         return run(*arguments)
@@ -113,8 +110,6 @@ def _follow(trail: _Trail) -> Watch:
 
     return follow
 
-
-# ---------------------------------------------------------------- profile
 
 ENTRY: Final = "(entry)"  # what is done before the first step: inputs, constraints, preconditions
 

@@ -86,7 +86,6 @@ class NodeWatch:
         self._divergences = evidence.divergences
         self._write_log(outcome, milliseconds)
 
-    # ------------------------------------------------------------------ metrics
     def count(self, outcome: Outcome, inputs: Mapping[str, Any], milliseconds: float, series: Series) -> None:
         """Add an execution to the metrics that the node declares."""
         for metric in self._node.observability.metrics:
@@ -120,7 +119,6 @@ class NodeWatch:
         except (TypeError, ValueError, OverflowError):
             return None
 
-    # ------------------------------------------------------------------ alerts
     def _look(self, evidence: NodeEvidence, tell: Tell) -> None:
         figures = self._latest.figures()
         figures["divergences"] = evidence.divergences
@@ -143,7 +141,6 @@ class NodeWatch:
         except NodeError:  # a division by a figure that is zero
             return False
 
-    # ------------------------------------------------------------------ spans and log records
     def _span(self, outcome: Outcome, milliseconds: float, *, diverged: bool) -> dict[str, Any]:
         program, outer = self._program, enclosing_span()
         return {
@@ -192,8 +189,6 @@ def _alerts_of(node: Node) -> list[tuple[TypedExpression | tuple[str, Decimal], 
             alerts.append(((figure, Decimal(bound)), head))
     return alerts
 
-
-# ---------------------------------------------------------------- rates
 
 _ALL: Final = "vesper"  # the user name under which the calls of all users are counted
 _NO_LIMITS: Final = dict.fromkeys(("requests_per_minute", "requests_per_hour", "requests_per_day", "burst_size"), 0)

@@ -80,14 +80,30 @@ def _token(text: str, start: int) -> SqlToken:
     if text[start] == '"':
         return _read_quoted(text, start, "name")
     if text[start] == "`":
-        return _require_plain_name(text, _read_quoted(text, start, "name"))
+        token = _read_quoted(text, start, "name")
+        if not _PLAIN_NAME.fullmatch(token.value):
+            raise SqlRefused(f"{text[token.start : token.end][:80]} is no plain name", token.start, "use double quotes")
+        return token
     if text[start] == "[":
-        return _read_bracketed(text, start)
+        # The token of SQLite's `[name]`, or of an index or list of plain values in PostgreSQL, which reads no table.
+        match = _BRACKETS.match(text, start)
+        if match is None:
+            raise SqlRefused("brackets take a name or plain values", start, "write names in double quotes")
+        return SqlToken("name", match[0][1:-1], start, match.end())
     mark = PLACEHOLDER_MARK.match(text, start)
     if mark is not None:
         return SqlToken("mark", mark[1], start, mark.end())
     if text[start : start + 2] in ("E'", "e'"):
-        return _read_escaped_text(text, start)
+        # The text of PostgreSQL's `E'…'`; an escaped quote is refused, since it would end the text in SQLite.
+        end = _read_quoted(text, start + 1, "text").end
+        position = start + 2
+        while position < end:
+            if text[position] == "\\":
+                if text.startswith("'", position + 1):
+                    raise SqlRefused("a quote after a backslash is not read", position, "write two quotes: ''")
+                position += 1
+            position += 1
+        return SqlToken("text", text[start + 2 : end - 1], start, end)
     if text[start : start + 3].upper() in ("U&'", 'U&"'):
         raise SqlRefused("texts and names with U& are not read", start, "write the characters themselves")
     for kind, pattern in _PATTERNS:
@@ -108,34 +124,6 @@ def _read_quoted(text: str, start: int, kind: str) -> SqlToken:
             return SqlToken(kind, text[start + 1 : end].replace(quote * 2, quote), start, end + 1)
         position = end + 2
     raise SqlRefused(f"the quote {quote} is not closed", start)
-
-
-def _read_escaped_text(text: str, start: int) -> SqlToken:
-    """Return the text of PostgreSQL's `E'…'`; an escaped quote is refused, since it would end the text in SQLite."""
-    end = _read_quoted(text, start + 1, "text").end
-    position = start + 2
-    while position < end:
-        if text[position] == "\\":
-            if text.startswith("'", position + 1):
-                raise SqlRefused("a quote after a backslash is not read", position, "write two quotes: ''")
-            position += 1
-        position += 1
-    return SqlToken("text", text[start + 2 : end - 1], start, end)
-
-
-def _require_plain_name(text: str, token: SqlToken) -> SqlToken:
-    if not _PLAIN_NAME.fullmatch(token.value):
-        raise SqlRefused(f"{text[token.start : token.end][:80]} is no plain name", token.start, "use double quotes")
-    return token
-
-
-def _read_bracketed(text: str, start: int) -> SqlToken:
-    """Return the token of SQLite's `[name]`, or of an index or list of plain values in PostgreSQL, which reads no
-    table."""
-    match = _BRACKETS.match(text, start)
-    if match is None:
-        raise SqlRefused("brackets take a name or plain values", start, "write names in double quotes")
-    return SqlToken("name", match[0][1:-1], start, match.end())
 
 
 def _comment_end(text: str, start: int) -> int:

@@ -66,9 +66,6 @@ def from_json(value: Any) -> Any:
     return {key: from_json(item) for key, item in value.items()}
 
 
-# ---------------------------------------------------------------- json shape
-
-
 def json_shape(value: Any) -> Any:
     """Return the value as plain JSON. A decimal keeps its scale, and never has an exponent."""
     if value is None or isinstance(value, (bool, str)):
@@ -80,7 +77,10 @@ def json_shape(value: Any) -> Any:
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, datetime):
-        return _time_text(value)
+        try:
+            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        except (OverflowError, ValueError):  # in UTC it is before the year 1 or after 9999
+            return value.isoformat()
     if isinstance(value, (bytes, bytearray)):
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, (list, tuple)):
@@ -97,10 +97,3 @@ def json_shape(value: Any) -> Any:
 
 
 _INTEGER_BITS_MAX: Final = 14_000  # some 4 200 digits; Python writes no integer of more than 4 300
-
-
-def _time_text(time: datetime) -> str:
-    try:
-        return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    except (OverflowError, ValueError):  # in UTC it is before the year 1 or after 9999
-        return time.isoformat()

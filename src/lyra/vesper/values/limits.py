@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
-# ---------------------------------------------------------------- files
 NODE_FILE_BYTES_MAX: Final = 1024 * 1024  # one .vsp file
 NUMBER_DIGITS_MAX: Final = 10_000  # digits of a number in a file, an input or a result
 NUMBER_EXPONENT_MAX: Final = 10_000  # of a decimal, either way
 
-# ---------------------------------------------------------------- names
 NAME_CHARS_MAX: Final = 128  # a node id, a step's or a field's name
 
-# ---------------------------------------------------------------- expressions
 EXPRESSION_CHARS_MAX: Final = 4_096
 EXPRESSION_NESTING_MAX: Final = 64  # parentheses, lists, calls and prefixes inside one another
 EXPRESSION_DEPTH_MAX: Final = 160  # of the tree: `a + a + …` is deep without being nested
@@ -26,7 +23,6 @@ SQL_CHARS_MAX: Final = 16_384  # a query
 SQL_NESTING_MAX: Final = 32  # parentheses of a query inside each other
 PATTERN_SIZE_MAX: Final = 10_000  # instructions of a regular expression
 
-# ---------------------------------------------------------------- nodes
 INPUTS_MAX: Final = 256
 FIELDS_MAX: Final = 256  # of a custom type, or of an answer
 STEPS_MAX: Final = 1_000  # of a node, inner ones counted
@@ -37,7 +33,6 @@ TYPE_FIELDS_MAX: Final = 2_000  # of a custom type, with the fields of the types
 TYPE_DEPTH_MAX: Final = 16  # array<array<…>>, and custom types inside custom types
 ISSUES_MAX: Final = 200  # remarks on one file; later ones are counted, not listed
 
-# ---------------------------------------------------------------- what one execution may use
 TIME_S_DEFAULT: Final = 30.0
 TIME_S_MAX: Final = 24 * 3600.0
 MEMORY_MB_DEFAULT: Final = 512
@@ -48,7 +43,6 @@ ATTEMPTS_MAX: Final = 100  # of a call, the first included
 RETRY_DELAY_S_MAX: Final = 3600.0  # between two attempts; the time of the execution bounds it, too
 SCALE_MAX: Final = 1_000  # digits after the point that a type or a step may ask for
 
-# ---------------------------------------------------------------- values that an execution works with
 DECIMAL_DIGITS_MAX: Final = NUMBER_DIGITS_MAX  # of a decimal's coefficient
 DECIMAL_EXPONENT_MAX: Final = NUMBER_EXPONENT_MAX  # of a decimal's exponent, both ways
 QUOTIENT_DIGITS: Final = 28  # of a quotient that is not exact
@@ -61,11 +55,9 @@ PATTERN_STEPS_MAX: Final = 5_000_000  # of one match
 SAMPLES_MAX: Final = 10_000_000  # inputs of one differential test
 DRAWN_TEXT_CHARS_MAX: Final = 4_096  # of a text that tests draw for a pattern
 
-# ---------------------------------------------------------------- entry points
 HTTP_BODY_BYTES_MAX: Final = 1024 * 1024  # of a request to an http_handler
 HTTP_QUERY_FIELDS_MAX: Final = 256
 
-# ---------------------------------------------------------------- kept results of idempotent nodes
 RESULTS_MAX: Final = 10_000
 RESULT_BYTES_MAX: Final = 256 * 1024  # a larger one is not kept
 RESULTS_BYTES_MAX: Final = 64 * 1024 * 1024  # of all, in memory
@@ -73,7 +65,6 @@ RESULTS_TIME_S: Final = 3600.0  # a result is given again for so long
 REDIS_TIMEOUT_S: Final = 1.0  # one exchange with Redis, however slowly its bytes arrive
 REDIS_PAUSE_S: Final = 5.0  # after a failure, before Redis is asked again
 
-# ---------------------------------------------------------------- what is kept of executions
 SENSITIVE_VALUES_MAX: Final = 1_000  # values of one execution that texts are searched for; with more, all is hidden
 AUDIT_ROWS_KEPT: Final = 1_000  # in memory and in snapshots; the journal has all
 AUDIT_VALUE_CHARS_MAX: Final = 2_000  # of one input or output in an audit row

@@ -105,9 +105,6 @@ def _kind_of(value: Any) -> str:
     return "map" if isinstance(value, Mapping) else _KINDS.get(type(value), "decimal")
 
 
-# ---------------------------------------------------------------- outcome data
-
-
 def outcome_data(outcome: Outcome) -> dict[str, Any]:
     failure = outcome.error
     error = None if failure is None else [failure.code, failure.message, failure.phase, to_json(failure.fields)]
@@ -129,9 +126,6 @@ def outcome_from(data: Mapping[str, Any]) -> Outcome:
 def build_refusal(code: str, message: str, *, phase: str = "flow") -> Outcome:
     """Return the outcome of an execution that was refused before any path ran."""
     return Outcome("error", error=NodeFailure(code, message, phase, {"error_code": code, "message": message}))
-
-
-# ---------------------------------------------------------------- execution
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):

@@ -119,9 +119,6 @@ _CONVERSIONS: Final[tuple[tuple[Any, Callable[[Any, int], Any]], ...]] = (
 )
 
 
-# ---------------------------------------------------------------- sizes
-
-
 def is_larger(value: Any, bytes_max: int) -> bool:
     """Return whether a value takes more than so many bytes. Counting ends where that is known."""
     left = bytes_max

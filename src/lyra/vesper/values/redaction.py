@@ -166,7 +166,13 @@ def texts_of(value: Any) -> Iterator[str]:
     """Yield the texts of a value, some of them empty or equal."""
     match value:
         case str():
-            yield from _text_forms(value)
+            for form in {value, value.strip(), value.upper(), value.lower(), value.casefold()}:
+                yield from (form, json.dumps(form)[1:-1], json.dumps(form, ensure_ascii=False)[1:-1], repr(form)[1:-1])
+                yield from (quote(form, safe="", errors="replace"), quote(form, errors="replace"))
+                yield quote_plus(form, errors="replace")
+            data = value.encode(errors="surrogatepass")
+            if len(data) >= _WORD_LEAST:
+                yield from (base64.b64encode(data).decode(), base64.urlsafe_b64encode(data).decode(), data.hex())
             time = _time_of(value)
             if time is not None:
                 yield from _time_texts(time)
@@ -181,16 +187,6 @@ def texts_of(value: Any) -> Iterator[str]:
             yield hex(value) if value.bit_length() > 4 * DECIMAL_DIGITS_MAX else str(Decimal(value))
         case _:
             yield str(value)
-
-
-def _text_forms(text: str) -> Iterator[str]:
-    for form in {text, text.strip(), text.upper(), text.lower(), text.casefold()}:
-        yield from (form, json.dumps(form)[1:-1], json.dumps(form, ensure_ascii=False)[1:-1], repr(form)[1:-1])
-        yield from (quote(form, safe="", errors="replace"), quote(form, errors="replace"))
-        yield quote_plus(form, errors="replace")
-    data = text.encode(errors="surrogatepass")
-    if len(data) >= _WORD_LEAST:
-        yield from (base64.b64encode(data).decode(), base64.urlsafe_b64encode(data).decode(), data.hex())
 
 
 def _number_texts(number: Decimal) -> Iterator[str]:

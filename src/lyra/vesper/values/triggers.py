@@ -102,8 +102,6 @@ def _number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else None
 
 
-# ---------------------------------------------------------------- durations
-
 _DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h)\Z")
 _UNITS: Final = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
 
@@ -119,8 +117,6 @@ def seconds_of(value: Any) -> float | None:
         return None
     return float(Decimal(match[1]) * _UNITS[match[2]]) or None
 
-
-# ---------------------------------------------------------------- routes
 
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _SEGMENT: Final = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}\Z|[A-Za-z0-9._~-]+\Z", re.ASCII)

@@ -11,7 +11,7 @@ import pytest
 from lyra.config.hook_settings import HOOK_EVENTS
 from lyra.errors import ConfigError
 from lyra.sage.extensions.hooks import hook_from
-from lyra.sage.extensions.hooks.answer import (
+from lyra.sage.extensions.hooks.hook import (
     HookAnswer,
     HookFailed,
     claude_input,

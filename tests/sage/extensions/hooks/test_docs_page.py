@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lyra.config.hook_settings import COMMON_FIELDS, HOOK_EVENTS, HOOK_KEYS
-from lyra.sage.extensions.hooks.answer import ANSWER_KEYS
+from lyra.sage.extensions.hooks.hook import ANSWER_KEYS
 
 PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "hooks.md"
 _WORDS = {"end": "continue"}  # the key of an answer, where it differs from the word of the table

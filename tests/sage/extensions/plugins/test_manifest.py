@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyra.sage.extensions.plugins.manifest import read_manifest
+from lyra.sage.extensions.plugins.plugin import read_manifest
 from tests.sage.extensions.plugins.support import COMMAND, make
 from tests.sage.extensions.support import put
 

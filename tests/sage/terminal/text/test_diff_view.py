@@ -56,3 +56,50 @@ def test_a_new_file_is_all_added_and_long_lines_are_wrapped() -> None:
     lines = diff_lines(diff_of("", "x" * 100 + "\n"), 40, marks=MARKS, indent=2)
     assert sum(strip_style(line).count("x") for line in lines) == 100
     assert max(len(strip_style(line)) for line in lines) <= 40
+
+
+FILES = """diff --git a/a.sql b/a.sql
+index 1..2 100644
+--- a/a.sql
++++ b/a.sql
+@@ -1,3 +1,2 @@
+ one
+--- a comment
+-++ b
++two
+--- /dev/null
++++ b/new one.txt\t
+@@ -0,0 +1 @@
++text
+\\ No newline at end of file
+--- a/old.txt
++++ /dev/null
+@@ -1 +0,0 @@
+-gone
+pic.png: binary files differ
+"""
+
+
+def show(diff: str, **more: bool) -> list[str]:
+    return [strip_style(line).rstrip() for line in diff_lines(diff, 80, marks=MARKS, indent=2, **more)]
+
+
+def test_each_of_several_files_has_its_name() -> None:
+    """A removed line that looks like the head of a file is one of the hunk; what is said of a file is a line."""
+    lines = ["  a.sql", "  1   one", "  2 − -- a comment", "  3 − ++ b", "  2 + two", "", "  new one.txt (new)"]
+    lines += ["  1 + text", "", "  old.txt (deleted)", "  1 − gone", "", "  pic.png: binary files differ"]
+    assert show(FILES) == show(FILES, names=True) == lines
+    assert count_changes(FILES) == (2, 3)
+
+
+def test_a_single_file_has_its_name_where_it_is_wanted() -> None:
+    """A tool's line has said it already, and `/diff` has not."""
+    diff = diff_of("a\n", "b\n", "x.py")
+    assert show(diff) == ["  1 − a", "  1 + b"]
+    assert show(diff, names=True) == ["  x.py", "  1 − a", "  1 + b"]
+
+
+def test_carriage_returns_are_shown_where_they_differ() -> None:
+    """Line ends that every line has are no change; a line that loses its own shows it."""
+    assert show("--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n one\r\n-two\r\n+2\r\n") == ["  1   one", "  2 − two", "  2 + 2"]
+    assert show("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-one⟨U+000D⟩\n+one\n") == ["  1 − one⟨U+000D⟩", "  1 + one"]

@@ -12,7 +12,7 @@ from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 
 from lyra.core.policies.retry import Backoff, Retry
 from lyra.server.http.webhooks.deliveries import seal, unseal
-from lyra.server.protocols.a2a import push
+from lyra.server.protocols.a2a import tasks as module
 from tests.server.http.test_webhooks import receiving
 from tests.server.protocols.a2a.support import Gated, in_loop, message, serving, task_of
 from tests.server.protocols.a2a.test_questions import clerk
@@ -23,7 +23,7 @@ PASSWORD = "password-of-the-receiver"
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(push, "_RETRY", Retry(max_attempts=4, backoff=Backoff(initial_s=0.01, max_s=0.02)))
+    monkeypatch.setattr(module, "_RETRY", Retry(max_attempts=4, backoff=Backoff(initial_s=0.01, max_s=0.02)))
 
 
 def config(place: str, task_id: str = "", config_id: str = "") -> pb.TaskPushNotificationConfig:
@@ -132,7 +132,7 @@ def test_a_url_inside_this_network_is_refused() -> None:
 
 def test_a_task_has_a_bounded_number_of_configurations(monkeypatch: pytest.MonkeyPatch) -> None:
     """One more is refused."""
-    monkeypatch.setattr(push, "A2A_PUSH_CONFIGS_MAX", 2)
+    monkeypatch.setattr(module, "A2A_PUSH_CONFIGS_MAX", 2)
 
     async def main() -> None:
         async with serving() as served, served.client() as client:
@@ -152,7 +152,7 @@ def test_what_was_not_posted_before_a_restart_is_posted_after_it(
 ) -> None:
     """A receiver that was away gets the status when the server is back, and each status once."""
     store = tmp_path / "store.db"
-    monkeypatch.setattr(push, "_RETRY", Retry(max_attempts=1_000, backoff=Backoff(initial_s=0.2, max_s=0.2)))
+    monkeypatch.setattr(module, "_RETRY", Retry(max_attempts=1_000, backoff=Backoff(initial_s=0.2, max_s=0.2)))
 
     async def main() -> None:
         async with receiving() as receiver:
@@ -186,7 +186,7 @@ def test_a_status_that_was_never_put_into_line_is_told_after_a_restart(
         async with receiving() as receiver:
             inside = (receiver.place,)
             with monkeypatch.context() as patch:
-                patch.setattr(push.PushConfigs, "tell", lambda self, live: None)
+                patch.setattr(module.PushConfigs, "tell", lambda self, live: None)
                 async with serving(clerk(), store=store, inside=inside) as served, served.client("clerk") as client:
                     task = await task_of(client, message("book it"))
                     await client.create_task_push_notification_config(config(receiver.place, task.id))

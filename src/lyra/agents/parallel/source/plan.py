@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from lyra.agents.parallel.expressions import shorten
 from lyra.agents.parallel.safe_values import BUILTINS, METHODS
-from lyra.agents.parallel.source.facts import (
+from lyra.agents.parallel.source.function_map import (
     COMPREHENSIONS,
     SCOPES,
     CallForm,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType
 from typing import Any, Final, TypeVar
 
-from lyra.agents.parallel.source.facts import (
+from lyra.agents.parallel.source.function_map import (
     COMPREHENSIONS,
     LOOK,
     LOOP,
@@ -25,10 +25,10 @@ from lyra.agents.parallel.source.facts import (
     SITE,
     CallForm,
     Definition,
+    FunctionMap,
     inside,
     render_dotted,
 )
-from lyra.agents.parallel.source.function_map import FunctionMap
 from lyra.errors import ConfigError
 
 NO_DEF: Final = "it is not a `def` of its own"
@@ -180,7 +180,10 @@ def _function(old: FunctionType, tree: Definition, map_: FunctionMap) -> Functio
         posonlyargs=[], args=[ast.arg(name) for name in cells], kwonlyargs=[], kw_defaults=[], defaults=[]
     )
     tree.args.defaults, tree.args.kw_defaults = _without_values(tree.args)
-    _drop_annotations(tree)
+    tree.returns = None
+    for node in ast.walk(tree.args):
+        if isinstance(node, ast.arg):
+            node.annotation = None
     outer = ast.FunctionDef("_lyra_outer", spec, [tree], [])
     outer.type_params = []  # type: ignore[attr-defined]  # asked for since Python 3.12
     module = ast.fix_missing_locations(ast.Module([outer], []))
@@ -198,13 +201,6 @@ def _without_values(arguments: ast.arguments) -> tuple[list[ast.expr], list[ast.
     """Placeholders for the defaults, which are taken from the old function."""
     some: list[ast.expr] = [ast.Constant(None) for _ in arguments.defaults]
     return some, [None if value is None else ast.Constant(None) for value in arguments.kw_defaults]
-
-
-def _drop_annotations(tree: Definition) -> None:
-    tree.returns = None
-    for node in ast.walk(tree.args):
-        if isinstance(node, ast.arg):
-            node.annotation = None
 
 
 def _inner(code: CodeType, name: str) -> CodeType:
@@ -266,7 +262,16 @@ class _Rewriter(ast.NodeTransformer):
         if not has_calls:
             return [node]
         if isinstance(node, SIMPLE):
-            return self._simple(node)
+            new = self.generic_visit(node)
+            assert isinstance(new, ast.stmt)
+            handler = ast.ExceptHandler(_name(BASE), None, [self._discard(), ast.Raise()])
+            watched = _place(ast.Try([new], [handler], [], []), node)
+            if not hasattr(node, LOOK):
+                return [watched]
+            number = getattr(node, LOOK)
+            names = [_name(name) for name in self._map.statement_names[number]]
+            look = ast.Expr(_call(f"{_GROUP}.look_ahead", ast.Constant(number), *names))
+            return [_place(look, node), watched, _place(self._if_mispredicted(), node)]
         for name, value in ast.iter_fields(node):
             if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
                 setattr(node, name, self.block(value))
@@ -281,18 +286,6 @@ class _Rewriter(ast.NodeTransformer):
             part.body = self.block(part.body)
             return part
         return self.visit(part) if isinstance(part, ast.AST) else part
-
-    def _simple(self, node: ast.stmt) -> list[ast.stmt]:
-        new = self.generic_visit(node)
-        assert isinstance(new, ast.stmt)
-        handler = ast.ExceptHandler(_name(BASE), None, [self._discard(), ast.Raise()])
-        watched = _place(ast.Try([new], [handler], [], []), node)
-        if not hasattr(node, LOOK):
-            return [watched]
-        number = getattr(node, LOOK)
-        names = [_name(name) for name in self._map.statement_names[number]]
-        look = ast.Expr(_call(f"{_GROUP}.look_ahead", ast.Constant(number), *names))
-        return [_place(look, node), watched, _place(self._if_mispredicted(), node)]
 
     def _for(self, node: ast.For) -> list[ast.stmt]:
         node.iter = self._wrap_loop(node.iter, getattr(node, LOOP))
@@ -319,8 +312,6 @@ class _Rewriter(ast.NodeTransformer):
 
     def _if_mispredicted(self) -> ast.stmt:
         return ast.If(_parse_dotted(f"{_GROUP}.mispredicted"), [self._discard()], [])
-
-    # ------------------------------------------------------------ expressions
 
     def visit(self, node: ast.AST) -> Any:
         if isinstance(node, SCOPES):

@@ -77,7 +77,13 @@ async def _serve(demo: WebDemo) -> None:
         async with Server(Kernel(demo.store), settings, setup=scene.prepare) as server, asyncio.TaskGroup() as group:
             work = group.create_task(Office(scene, FIRST_ROUND).run())
             address = server.ready_line()["http"]
-            _announce(demo, address, token)
+            url = f"{address}/?token={token}"
+            if demo.as_json:
+                click.echo(json.dumps({"http": address, "url": url, "token": token}))
+            else:
+                click.echo(url)
+                note("A team of agents is at work behind this page. Ctrl-C ends it; nothing leaves this machine.")
+            sys.stdout.flush()
             if demo.opens:
                 await asyncio.to_thread(webbrowser.open, f"{address}/?token={token}")
             await stopped.wait()
@@ -85,18 +91,6 @@ async def _serve(demo: WebDemo) -> None:
     finally:
         await scene.close()
 
-
-def _announce(demo: WebDemo, address: str, token: str) -> None:
-    url = f"{address}/?token={token}"
-    if demo.as_json:
-        click.echo(json.dumps({"http": address, "url": url, "token": token}))
-    else:
-        click.echo(url)
-        note("A team of agents is at work behind this page. Ctrl-C ends it; nothing leaves this machine.")
-    sys.stdout.flush()
-
-
-# ---------------------------------------------------------------- past
 
 _DAY_S: Final = 86_400.0
 _ROUNDS_A_DAY: Final = (3, 5, 2, 6, 4, 1)  # of the days before today, the oldest first
@@ -131,8 +125,6 @@ async def live_through_past(store: str, folder: Path, *, seed: int) -> None:
                     await change.wait()
         number = office.round
 
-
-# ---------------------------------------------------------------- office
 
 ROUNDS_MAX: Final = 1_000
 QUESTIONS_MAX: Final = 3
@@ -181,7 +173,14 @@ class Office:
         try:
             self.change(1042 + number)
             if len(self._kernel.interrupts.list_interrupts(status="pending")) < QUESTIONS_MAX:
-                await self._ask(number)
+                # Bring a letter that leads to a question of an agent, or a release that asks for its version.
+                order = number - self._first_round
+                if order % 4 == 0:
+                    with suppress(LyraError):
+                        await self._kernel.send("refunds", {"text": f"Please pay order A-{1042 + number} back."})
+                elif order % 6 == 1:
+                    name = f"release {1042 + number}"
+                    self._kernel.spawn(self._scene.programs.release, 1042 + number, name=name, budget=CHANGE_BUDGET)
             await asyncio.to_thread(self._execute, number)
             await self._kernel.dispatch(str(SERVICES[number % 2]["name"]), {"metadata": {"round": str(number)}})
             if number % 3 == 0:
@@ -200,16 +199,6 @@ class Office:
         trouble = trouble if with_trouble else ""
         return self._kernel.spawn(program, number, change_title, trouble, name=f"change {number}", budget=budget)
 
-    async def _ask(self, number: int) -> None:
-        """Bring a letter that leads to a question of an agent, or a release that asks for its version."""
-        order = number - self._first_round
-        if order % 4 == 0:
-            with suppress(LyraError):
-                await self._kernel.send("refunds", {"text": f"Please pay order A-{1042 + number} back."})
-        elif order % 6 == 1:
-            name = f"release {1042 + number}"
-            self._kernel.spawn(self._scene.programs.release, 1042 + number, name=name, budget=CHANGE_BUDGET)
-
     def _execute(self, number: int) -> None:
         self._scene.execute_node("shipping_quote_v1", 200 if number < self._brisk_until else 5)
         self._scene.execute_node("order_total_v1", 8)
@@ -221,7 +210,6 @@ class Office:
             pass
 
 
-# ---------------------------------------------------------------- scene
 # What there is in the kernel of the web demo: `Scene` makes the agents, the team, a pipeline, services and nodes.
 
 PIPELINE: Final[dict[str, Any]] = {
@@ -381,8 +369,6 @@ LINES: Final = (
     ("Try it.", "The model is simulated and nothing leaves this machine.", "/chat/guide", "Ask the guide what this is"),
 )
 
-
-# ---------------------------------------------------------------- node texts
 
 _LOYALTY: Final = "loyalty_points_v1"
 _LARGE: Final = 950  # euros, from where the planted mistake shows

@@ -282,8 +282,6 @@ def _status(failure: BaseException | None) -> tuple[str, str]:
     return "failed", f"{type(failure).__name__}: {failure}"
 
 
-# ---------------------------------------------------------------- commands
-
 OUTPUT_BYTES_MAX: Final = 30_000  # that are shown, from the end
 _LINE_CHARS_MAX: Final = 10_000
 _KEPT_MAX: Final = 200  # commands on record; the oldest that ended are forgotten
@@ -392,9 +390,6 @@ class TaskCommands:
                 kernel.fact(self._state, task.caller, "task.forgotten", {"id": task.id})
                 with suppress(OSError):
                     self._file(task.id).unlink()
-
-
-# ---------------------------------------------------------------- worktrees
 
 
 class TaskWorktrees:

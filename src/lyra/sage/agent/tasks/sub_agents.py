@@ -150,4 +150,4 @@ def worktree_tools(spec: TaskSpec, permissions: Permissions) -> list[Tool]:
     files = [Capability(verb, f"{spec.worktree}/**") for verb in ("fs.read", "fs.write")]
     files += [Capability("fs.read", f"{path}/**") for path in readable]
     commands = Grant([*files, Capability("process.exec")])
-    return builtin_tools(workspace, permissions=permissions, commands=commands, readable=readable)
+    return builtin_tools(workspace, permissions=permissions, commands=lambda: commands, readable=readable)

@@ -134,7 +134,8 @@ class TaskList:
 
     def _build(self, spec: TaskSpec) -> AgentDeclaration:
         assert self._agent is not None
-        kind = _kind_of(spec)
+        # What sub-agents of one kind have in common: they share rate limits and circuit breakers.
+        kind = msgspec.msgpack.encode(spec if spec.worktree else msgspec.structs.replace(spec, id="", description=""))
         if kind not in self._agents:
             self._agents[kind] = sub_agent(spec, self._agent, self._tools_in)
         return self._agents[kind]
@@ -309,13 +310,6 @@ class TaskList:
             self._notify(record)
 
 
-def _kind_of(spec: TaskSpec) -> bytes:
-    """Return what sub-agents of one kind have in common: they share rate limits and circuit breakers."""
-    return msgspec.msgpack.encode(spec if spec.worktree else msgspec.structs.replace(spec, id="", description=""))
-
-
-# ---------------------------------------------------------------- records
-
 _OUTPUT_SHOWN: Final = 500  # bytes of a command's output in a list
 
 
@@ -385,8 +379,6 @@ class TaskRecords:
         question = self.question(task)
         return "" if question is None else question.id
 
-
-# ---------------------------------------------------------------- notices
 
 _ENDS: Final = {
     "done": "is done; TaskOutput gives its answer",

@@ -133,7 +133,11 @@ def copy_files(
             if file.is_link:
                 links.append((path, file))
                 continue
-            _put(target, path, file)
+            whole = os.path.join(target, path)
+            os.makedirs(os.path.dirname(whole), exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(os.open(whole, flags, 0o777 if file.mode == "100755" else 0o666), "wb") as copy:
+                copy.write(file.data)
             manifest.files[path] = entry_of(target, path, file, base, tracked.get(path, ("", ""))[1])
     for path, file in links:  # last: no file is written through one
         with contextlib.suppress(OSError):
@@ -148,14 +152,6 @@ def _read_or_none(folder: Beneath, path: str) -> FileAt | None:
         return _read(folder, path)
     except (OSError, LyraError):
         return None
-
-
-def _put(target: str, path: str, file: FileAt) -> None:
-    whole = os.path.join(target, path)
-    os.makedirs(os.path.dirname(whole), exist_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with open(os.open(whole, flags, 0o777 if file.mode == "100755" else 0o666), "wb") as copy:
-        copy.write(file.data)
 
 
 def entry_of(root: str, path: str, file: FileAt, base: Path, object_id: str) -> ManifestEntry:

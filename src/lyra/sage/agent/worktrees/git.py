@@ -84,8 +84,6 @@ class RepositoryGit:
         result = await self.ask(["cat-file", "--batch"], stdin=stdin)
         return list(_blobs(result.output.head, len(names)))
 
-    # ------------------------------------------------------------------ running it
-
     async def ask(
         self, words: Sequence[str], *, tree: str = "", stdin: bytes | None = None, fails: bool = False
     ) -> Result:
@@ -120,7 +118,12 @@ class RepositoryGit:
         # Reading settings runs nothing. `core.hooksPath` does not hold hooks that settings declare (git 2.54).
         async with hold_turn(self.head.common_folder):
             listed = await run(["config", "--name-only", "-z", "--get-regexp", r"^hook\..*\.(command|event)$"], {})
-            return _check(await run(words, _without_hooks(_fields(listed.output.head))), words)
+            # Variables that switch off the hooks whose settings have these names.
+            hooks = dict.fromkeys(name.rpartition(".")[0] for name in _fields(listed.output.head))
+            off: dict[str, str] = {"GIT_CONFIG_COUNT": str(len(hooks))} if hooks else {}
+            for number, hook in enumerate(hooks):
+                off |= {f"GIT_CONFIG_KEY_{number}": f"{hook}.enabled", f"GIT_CONFIG_VALUE_{number}": "false"}
+            return _check(await run(words, off), words)
 
     async def merge_file(self, ours: bytes, base: bytes, theirs: bytes, scratch: str) -> bytes | None:
         """Return the text with the changes of both sides; None where they contradict each other. The three are written
@@ -140,15 +143,6 @@ def _write_sides(folder: Path, sides: dict[str, bytes]) -> None:
 
 def _git(words: Sequence[str]) -> list[str]:
     return ["git", "--no-pager", *(word for setting in SETTINGS for word in ("-c", setting)), *words]
-
-
-def _without_hooks(names: Sequence[str]) -> dict[str, str]:
-    """Variables that switch off the hooks whose settings have these names."""
-    hooks = dict.fromkeys(name.rpartition(".")[0] for name in names)
-    off: dict[str, str] = {"GIT_CONFIG_COUNT": str(len(hooks))} if hooks else {}
-    for number, hook in enumerate(hooks):
-        off |= {f"GIT_CONFIG_KEY_{number}": f"{hook}.enabled", f"GIT_CONFIG_VALUE_{number}": "false"}
-    return off
 
 
 def _check(result: Result, words: Sequence[str]) -> Result:

@@ -313,8 +313,6 @@ def _remove_tree(path: str) -> None:
         shutil.rmtree(path, onerror=open_again)
 
 
-# ---------------------------------------------------------------- taking over
-
 Writes = Mapping[str, tuple[FileAt | None, FileAt | None]]  # path → what is there, what is to be there
 
 
@@ -322,7 +320,16 @@ def write_changes(folder: str, writes: Writes) -> None:
     """Write files below a folder; None as what is to be there removes one."""
     workspace = Workspace(folder)
     for path, (_, file) in writes.items():
-        _check(workspace, path, file)
+        whole = os.path.join(workspace.root, path)
+        part = find_obeyed_part(os.path.normpath(whole), workspace.roots)
+        if part is not None:
+            raise Conflict(f"nothing was taken over: {workspace.display_path(part)} is protected from being written")
+        if file is not None and file.is_link:
+            target = os.path.normpath(os.path.join(os.path.dirname(whole), os.fsdecode(file.data)))
+            if os.path.isabs(os.fsdecode(file.data)) or not workspace.covers(target):
+                raise Conflict(f"nothing was taken over: {path} is a link that leads out of the folder")
+            if find_obeyed_part(target, workspace.roots) is not None:
+                raise Conflict(f"nothing was taken over: {path} is a link to a protected file")
     written: list[str] = []
     try:
         for path, (now, file) in writes.items():
@@ -337,22 +344,14 @@ def write_changes(folder: str, writes: Writes) -> None:
         raise Conflict(f"nothing was taken over: {written[-1]} could not be written: {message}") from error
 
 
-def _check(workspace: Workspace, path: str, file: FileAt | None) -> None:
-    whole = os.path.join(workspace.root, path)
-    part = find_obeyed_part(os.path.normpath(whole), workspace.roots)
-    if part is not None:
-        raise Conflict(f"nothing was taken over: {workspace.display_path(part)} is protected from being written")
-    if file is not None and file.is_link:
-        target = os.path.normpath(os.path.join(os.path.dirname(whole), os.fsdecode(file.data)))
-        if os.path.isabs(os.fsdecode(file.data)) or not workspace.covers(target):
-            raise Conflict(f"nothing was taken over: {path} is a link that leads out of the folder")
-        if find_obeyed_part(target, workspace.roots) is not None:
-            raise Conflict(f"nothing was taken over: {path} is a link to a protected file")
-
-
 def _write(workspace: Workspace, path: str, now: FileAt | None, file: FileAt | None) -> None:
     if now is not None and (file is None or file.is_link or now.is_link):
-        _remove(workspace, path)
+        with Beneath(workspace.root) as folder:
+            parent = folder.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.unlink(os.path.basename(path), dir_fd=parent)
+            finally:
+                os.close(parent)
         now = None
     if file is None:
         return
@@ -367,15 +366,6 @@ def _write(workspace: Workspace, path: str, now: FileAt | None, file: FileAt | N
     workspace.replace(path, file.data, None if now is None else bits)
     if now is None and file.mode == "100755":
         workspace.replace(path, file.data, bits)
-
-
-def _remove(workspace: Workspace, path: str) -> None:
-    with Beneath(workspace.root) as folder:
-        parent = folder.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.unlink(os.path.basename(path), dir_fd=parent)
-        finally:
-            os.close(parent)
 
 
 def _link(workspace: Workspace, path: str, target: str) -> None:

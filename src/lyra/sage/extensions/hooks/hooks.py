@@ -19,8 +19,7 @@ from lyra.core.checking.check import one_of
 from lyra.core.clock import Clock, SystemClock
 from lyra.core.secrets.visible import without_invisible
 from lyra.errors import ConfigError
-from lyra.sage.extensions.hooks.answer import HookAnswer, HookFailed
-from lyra.sage.extensions.hooks.hook import Hook, hook_of
+from lyra.sage.extensions.hooks.hook import Hook, HookAnswer, HookFailed, hook_of
 
 if TYPE_CHECKING:
     from lyra.config import Config
@@ -108,7 +107,11 @@ class Hooks:
         row = _AnswerRow(event)
         for hook in self.matching(event, fields):
             try:
-                answer = await hook.answer(fields, folder=self.folder, sandbox=self._get_sandbox())
+                if self._sandbox is None:
+                    from lyra.sandbox import Sandbox
+
+                    self._sandbox = Sandbox()
+                answer = await hook.answer(fields, folder=self.folder, sandbox=self._sandbox)
             except HookFailed as failure:
                 row.fail(hook, failure)
             else:
@@ -118,13 +121,6 @@ class Hooks:
             if row.arguments is not None:
                 fields["arguments"] = row.arguments
         return row.outcome()
-
-    def _get_sandbox(self) -> Sandbox:
-        if self._sandbox is None:
-            from lyra.sandbox import Sandbox
-
-            self._sandbox = Sandbox()
-        return self._sandbox
 
 
 class _AnswerRow:
@@ -164,9 +160,6 @@ class _AnswerRow:
             if self._decision == "allow":  # it was given for other arguments
                 self._decision = ""
         self._ends_turn = answer.ends_turn
-        self._decide(hook, answer)
-
-    def _decide(self, hook: Hook, answer: HookAnswer) -> None:
         decision = answer.decision
         if decision == "allow" and not hook.is_trusted:
             self._warnings.append(f"the hook {hook.name} of {hook.source} says allow, which only your own hooks may")
@@ -193,8 +186,6 @@ class _AnswerRow:
             ends_turn=self._ends_turn,
         )
 
-
-# ---------------------------------------------------------------- status line
 
 _EVERY_S: Final = 0.3
 _CHARS_MAX: Final = 200
@@ -233,10 +224,6 @@ class StatusLine:
             self._is_running = False
         self.warnings = outcome.warnings
         if not outcome.warnings:
-            self.text = _one_line(outcome.context)
+            lines = without_invisible(_ESCAPES.sub("", outcome.context)).splitlines()
+            self.text = lines[0].replace("\t", " ").strip()[:_CHARS_MAX] if lines else ""
         return self.text
-
-
-def _one_line(text: str) -> str:
-    lines = without_invisible(_ESCAPES.sub("", text)).splitlines()
-    return lines[0].replace("\t", " ").strip()[:_CHARS_MAX] if lines else ""

@@ -3,11 +3,14 @@
 `read_plugin` gives a plugin, or every mistake in any of its files; there is no half of one. What a session uses of it:
 `place` for commands, skills and sub-agents, `hooks` and `servers`. `asks` says in sentences what its hooks and servers
 run, reach and are given: that is what its user agrees to. Nothing is started here.
+
+PluginManifest: what `plugin.toml` says of a plugin: its id and version, and its parts.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -31,8 +34,160 @@ from lyra.sage.extensions.agent_files import AgentFiles
 from lyra.sage.extensions.custom_commands import CustomCommands
 from lyra.sage.extensions.extension_files import ExtensionPlace, one_line
 from lyra.sage.extensions.hooks.hook import Hook, hook_from
-from lyra.sage.extensions.plugins.manifest import PluginManifest, read_manifest
 from lyra.sage.extensions.skills.skills import Skills
+
+MANIFEST: Final = "plugin.toml"
+SCHEMA: Final = 1
+# The folder that a part lies in, where it has to be a certain one, and how its name ends.
+ASSET_KINDS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "commands": ("commands", (".md",)),
+    "skills": ("skills", (".md", "")),  # a file, or the folder of a SKILL.md
+    "agents": ("agents", (".md",)),
+    "hooks": ("", (".toml",)),
+    "mcp_servers": ("", (".toml",)),
+}
+GONE: Final = ("dependencies", "permissions")  # keys of manifests of earlier versions
+_GONE_ASSETS: Final = ("tools",)
+_MANIFEST_KEYS: Final = ("schema", "id", "name", "version", "description", "assets", *GONE)
+_NEEDED: Final = ("schema", "id", "name", "version", "description")
+_ID: Final = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*\Z")
+_ID_CHARS_MAX: Final = 40
+_VERSION: Final = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6}){0,3}\Z")
+_RESERVED_IDS: Final = frozenset({"lyra", "sage", "user", "project", "plugin", "built-in", "mcp"})
+_MANIFEST_BYTES_MAX: Final = 64 * 1024
+_ASSETS_MAX: Final = 200
+
+
+class PluginManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """`assets` are the paths of its parts by kind, relative to the plugin's folder; `passed_over` are keys that mean
+    nothing any more."""
+
+    id: str
+    name: str
+    version: str
+    description: str
+    assets: dict[str, tuple[str, ...]] = {}
+    passed_over: tuple[str, ...] = ()
+
+
+def read_manifest(folder: str) -> tuple[PluginManifest | None, list[Mistake]]:
+    """Return the manifest of a plugin's folder, or what is wrong with it."""
+    path = os.path.join(folder, MANIFEST)
+    try:
+        data = read_plain_file(path, _MANIFEST_BYTES_MAX, follow_links=False)
+        document, places = parse(text_of(data, path), "toml", path)
+    except OSError as error:
+        return None, [Mistake(path, 1, 1, f"it cannot be read: {error.strerror}")]
+    except ParseError as error:
+        return None, [Mistake.from_error(error)]
+    except ConfigError as error:
+        return None, [Mistake(path, 1, 1, error.message, error.hint)]
+    report = Report(path, places)
+    manifest = _manifest(document, folder, report)
+    mistakes = sorted(report.mistakes, key=lambda mistake: mistake.line)
+    return (None if mistakes else manifest), mistakes
+
+
+def _manifest(document: Any, folder: str, report: Report) -> PluginManifest:
+    given = report.mapping(document, (), "a plugin", _MANIFEST_KEYS) or {}
+    for key in _NEEDED:
+        if key not in given:
+            report.add((), f"a plugin has a key {key!r}")
+    if "schema" in given and (type(given["schema"]) is not int or given["schema"] != SCHEMA):
+        report.add(("schema",), f"schema is {SCHEMA}, the only one that this version reads")
+    return PluginManifest(
+        id=_id(given, report),
+        name=_line(given, "name", report, most=80),
+        version=_version(given, report),
+        description=_line(given, "description", report, most=300),
+        assets=_assets(given.get("assets", {}), folder, report),
+        passed_over=_list_gone(given),
+    )
+
+
+def _id(given: dict[str, Any], report: Report) -> str:
+    value = given.get("id", "")
+    if "id" in given and (not isinstance(value, str) or not _ID.match(value) or len(value) > _ID_CHARS_MAX):
+        report.add(("id",), f"an id has small letters, digits and single '-', at most {_ID_CHARS_MAX} characters")
+        return ""
+    if value in _RESERVED_IDS:
+        report.add(("id",), f"{value} is a name of Sage's own, and no plugin can take it")
+    return str(value)
+
+
+def _line(given: dict[str, Any], key: str, report: Report, *, most: int) -> str:
+    if key not in given:
+        return ""
+    text = report.text(given[key], (key,), key, most=most)
+    line = one_line(text) if text is not None else ""
+    if text is not None and not line:
+        report.add((key,), f"{key} has no visible character")
+    return line
+
+
+def _version(given: dict[str, Any], report: Report) -> str:
+    value = given.get("version", "")
+    if "version" in given and (not isinstance(value, str) or not _VERSION.match(value)):
+        report.add(("version",), "a version is a text of numbers and dots, such as '1.2.0'")
+        return ""
+    return str(value)
+
+
+def _list_gone(given: dict[str, Any]) -> tuple[str, ...]:
+    assets = given.get("assets")
+    parts = [f"assets.{kind}" for kind in _GONE_ASSETS if isinstance(assets, dict) and kind in assets]
+    return (*(key for key in GONE if key in given), *parts)
+
+
+def _assets(value: Any, folder: str, report: Report) -> dict[str, tuple[str, ...]]:
+    given = report.mapping(value, ("assets",), "assets", (*ASSET_KINDS, *_GONE_ASSETS)) or {}
+    assets: dict[str, tuple[str, ...]] = {}
+    for kind, paths in given.items():
+        if kind not in ASSET_KINDS:
+            continue
+        if not isinstance(paths, list) or len(paths) > _ASSETS_MAX:
+            report.add(("assets", kind), f"{kind} is a list of at most {_ASSETS_MAX} paths")
+            continue
+        checked = [_asset(path, ("assets", kind, index), folder, report) for index, path in enumerate(paths)]
+        assets[kind] = tuple(path for path in checked if path)
+        for path in {path for path in assets[kind] if assets[kind].count(path) > 1}:
+            report.add(("assets", kind), f"{one_line(path)} is named twice")
+    return assets
+
+
+def _asset(value: Any, path: tuple[str | int, ...], folder: str, report: Report) -> str:
+    """Return the normal form of a part's path; "" where it cannot be one."""
+    kind = str(path[1])
+    home, endings = ASSET_KINDS[kind]
+    if not isinstance(value, str) or not value or len(value) > 300 or not value.isprintable():
+        report.add(path, "a path is a short text")
+        return ""
+    inside = os.path.normpath(value)
+    parts = inside.split("/")
+    if value.startswith(("/", "~")) or "\\" in value or ".." in value.split("/") or parts[0].startswith("."):
+        report.add(path, f"{value!r} leads out of the plugin, or is hidden")
+        return ""
+    if home and (parts[0] != home or len(parts) < 2):
+        report.add(path, f"{kind} lie in the folder {home}/")
+        return ""
+    if os.path.splitext(inside)[1].lower() not in endings:
+        report.add(path, f"the name of such a file ends in {', '.join(ending for ending in endings if ending)}")
+        return ""
+    problem = _problem_on_disk(folder, parts)
+    if problem:
+        report.add(path, f"{value!r} {problem}")
+        return ""
+    return inside
+
+
+def _problem_on_disk(folder: str, parts: list[str]) -> str:
+    whole = folder
+    for part in parts:
+        whole = os.path.join(whole, part)
+        if os.path.islink(whole):
+            return "is a link, or lies behind one"
+    return "" if os.path.exists(whole) else "does not exist"
+
 
 _PART_BYTES_MAX: Final = 128 * 1024
 _SKILL_FILES_MAX: Final = 500
@@ -104,7 +259,11 @@ class _Parts:
     def read(self) -> None:
         for files in (CustomCommands([self.place]), Skills([self.place]), AgentFiles([self.place])):
             self.mistakes += files.mistakes
-            self._check_number(files)
+            # Report a part that is named in the manifest and was not read, such as a folder without SKILL.md.
+            named = self._manifest.assets.get(files.KIND, ())
+            if not files.mistakes and len(files.entries()) != len(named):
+                message = f"{len(named)} {files.KIND} are named and {len(files.entries())} are there"
+                self.mistakes.append(Mistake(os.path.join(self._folder, files.KIND), 1, 1, message))
         for path, data in self._files("hooks"):
             hooks, mistakes = read_plugin_hooks(data, path, self._manifest, folder=self._folder)
             self.hooks += hooks
@@ -116,13 +275,6 @@ class _Parts:
         names = [server.name for server in self.servers]
         for name in {name for name in names if names.count(name) > 1}:
             self.mistakes.append(Mistake(self._folder, 1, 1, f"there are two servers {one_line(name)}"))
-
-    def _check_number(self, files: CustomCommands | Skills | AgentFiles) -> None:
-        """Report a part that is named in the manifest and was not read, such as a folder without SKILL.md."""
-        named = self._manifest.assets.get(files.KIND, ())
-        if not files.mistakes and len(files.entries()) != len(named):
-            message = f"{len(named)} {files.KIND} are named and {len(files.entries())} are there"
-            self.mistakes.append(Mistake(os.path.join(self._folder, files.KIND), 1, 1, message))
 
     def _files(self, kind: str) -> Iterator[tuple[str, bytes]]:
         for name in self._manifest.assets.get(kind, ()):
@@ -164,9 +316,6 @@ def _parse(data: bytes, path: str) -> tuple[Any, Report]:
     return {}, report
 
 
-# ---------------------------------------------------------------- hooks
-
-
 def read_plugin_hooks(
     data: bytes, path: str, manifest: PluginManifest, *, folder: str
 ) -> tuple[list[Hook], list[Mistake]]:
@@ -185,8 +334,6 @@ def read_plugin_hooks(
     return hooks, report.mistakes
 
 
-# ---------------------------------------------------------------- servers
-
 PLUGIN_VARIABLE: Final = "${PLUGIN}"
 _SECTION: Final = "mcp.servers"
 _NOT_ITS_OWN: Final = ("cwd", "enabled", "readable", "writable")  # which the user decides, or the folder
@@ -201,7 +348,14 @@ def read_plugin_servers(
     servers = []
     for name, entry in _entries(document, report):
         try:
-            servers.append(_server(name, entry, path, f"{manifest.id}-{name}", folder, env))
+            full_name = f"{manifest.id}-{name}"
+            check_server_name(full_name)
+            source = SettingSource("user", folder, env)
+            cells = {key: read_cell(TableCell(_SECTION, name, key), value, source) for key, value in entry.items()}
+            server = settings_of(full_name, cells, origin="user", place=path)
+            servers.append(
+                replace(server, fill=partial(_fill_folder, folder=folder), readable=(folder,) if server.command else ())
+            )
         except ConfigError as error:
             report.add(("mcp", "servers", name), one_line(error.message), error.hint)
     return servers, report.mistakes
@@ -215,16 +369,6 @@ def _entries(document: Any, report: Report) -> Iterator[tuple[str, dict[str, Any
         read = report.mapping(entry, ("mcp", "servers", name), "a server of a plugin", _KEYS)
         if read is not None and read.keys() <= set(_KEYS):
             yield name, read
-
-
-def _server(
-    name: str, entry: dict[str, Any], path: str, full_name: str, folder: str, env: Mapping[str, str]
-) -> ServerSettings:
-    check_server_name(full_name)
-    source = SettingSource("user", folder, env)
-    cells = {key: read_cell(TableCell(_SECTION, name, key), value, source) for key, value in entry.items()}
-    server = settings_of(full_name, cells, origin="user", place=path)
-    return replace(server, fill=partial(_fill_folder, folder=folder), readable=(folder,) if server.command else ())
 
 
 def _fill_folder(text: str, *, folder: str) -> str:

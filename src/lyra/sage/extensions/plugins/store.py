@@ -30,8 +30,7 @@ from lyra.core.own_files import make_folder
 from lyra.core.user_folders import data_folder
 from lyra.errors import ConfigError
 from lyra.sage.extensions.extension_files import one_line
-from lyra.sage.extensions.plugins.manifest import MANIFEST
-from lyra.sage.extensions.plugins.plugin import Plugin, read_plugin
+from lyra.sage.extensions.plugins.plugin import MANIFEST, Plugin, read_plugin
 
 if TYPE_CHECKING:
     from lyra.mcp.settings import ServerSettings
@@ -237,8 +236,6 @@ def _describe_mistakes(mistakes: list[Mistake], folder: Path | None = None) -> s
     return "; ".join(texts) or "its id is not the name of its folder"
 
 
-# ---------------------------------------------------------------- copying
-
 _FILES_MAX: Final = 1_000
 _BYTES_MAX: Final = 20 << 20
 _DEPTH_MAX: Final = 8
@@ -293,9 +290,6 @@ def _copy_file(source: str, target: Path, bytes_left: int) -> int:
     with os.fdopen(fd, "wb") as file:
         file.write(data)
     return len(data)
-
-
-# ---------------------------------------------------------------- session servers
 
 
 def plugin_servers(folder: str) -> list[ServerSettings]:

@@ -101,7 +101,6 @@ def _text(text: str) -> str:
     return shown if len(shown) <= _TEXT_CHARS_MAX else f"{shown[:_TEXT_CHARS_MAX]}…"
 
 
-# ---------------------------------------------------------------- new ones first
 def describe(before: Sequence[CheckReport] | None, after: Sequence[CheckReport]) -> str:
     """Return the problems after an edit: new ones first, then some of those that were there before it. Without `before`
     it is not known which are new."""
@@ -148,8 +147,6 @@ def _heading(
         return f"Diagnostics: {len(new)} of {programs}"
     return f"Diagnostics of {programs}: {len(new)} new, {len(old)} as before"
 
-
-# ---------------------------------------------------------------- checks
 
 CHECK_S: Final = 5.0
 _FILE: Final = "{file}"
@@ -206,8 +203,6 @@ def _commands(entry: Mapping[str, Any]) -> tuple[CheckCommand, ...]:
         commands.append(CheckCommand(tuple(shlex.split(entry["language_server"])), timeout_s, readable, is_server=True))
     return tuple(commands)
 
-
-# ---------------------------------------------------------------- commands
 
 _OUTPUT_BYTES_MAX: Final = 1 << 20
 _NOT_FOUND: Final = (126, 127)

@@ -77,7 +77,6 @@ def _is_text(path: str) -> bool:
     return "\n" not in path
 
 
-# ---------------------------------------------------------------- ripgrep
 def _by_ripgrep(program: str, root: str, passed_over: Collection[str]) -> Iterator[str]:
     command = [program, "--files", "--no-config", "--no-messages", "--no-require-git"]
     for name in passed_over:
@@ -96,7 +95,6 @@ def _by_ripgrep(program: str, root: str, passed_over: Collection[str]) -> Iterat
         os.waitpid(pid, 0)  # where the reader stopped early, the closed pipe has ended it
 
 
-# ---------------------------------------------------------------- a walk
 def _by_walk(root: str, passed_over: Collection[str]) -> Iterator[str]:
     from lyra.tools.builtin.search_worker import open_folder  # imports the event loop, which ripgrep's list needs not
 
@@ -161,8 +159,6 @@ def _ignore_file(folder: int) -> str:
     finally:
         os.close(descriptor)
 
-
-# ---------------------------------------------------------------- ignore rules
 
 _RULES_MAX: Final = 2_000
 _LINE_CHARS_MAX: Final = 300

@@ -104,7 +104,6 @@ class RepoMap:
             raise ToolError(f"there is no {path[:200]}", reason="not_found")
         return root, inside
 
-    # ------------------------------------------------------------ the worker
     async def _ask(self, job: dict[str, Any]) -> dict[str, Any] | None:
         """Return the answer of a worker; None where it ended without one."""
         process = await asyncio.create_subprocess_exec(
@@ -120,7 +119,6 @@ class RepoMap:
             process, job, what="the map", seconds_max=self._seconds_max + _GRACE_S, hint="name a folder"
         )
 
-    # ------------------------------------------------------------ the text
     def _render(self, answer: dict[str, Any], root: str, tokens: int) -> str:
         def render_path(path: str) -> str:
             return visible(self._workspace.display_path(os.path.join(root, path)))
@@ -200,9 +198,6 @@ def _blocks(files: Iterable[tuple[str, list[Any]]], room: int) -> Iterator[list[
 
 def _size(lines: Iterable[str]) -> int:
     return sum(len(line.encode("utf-8", "replace")) + 1 for line in lines)
-
-
-# ---------------------------------------------------------------- tool
 
 
 def repo_map_tool(workspace: Workspace, repo_map: RepoMap) -> Tool:

@@ -131,7 +131,6 @@ class KeptContents:
                 with suppress(FileNotFoundError):
                     os.unlink(self.folder / name)
 
-    # ------------------------------------------------------------ where contents lie
     def _index(self) -> dict[str, _Place]:
         if self._places is None:
             self._places = {}
@@ -166,7 +165,6 @@ class KeptContents:
         finally:
             os.close(fd)
 
-    # ------------------------------------------------------------ packs
     def _append(self, digest: str, data: bytes) -> None:
         if self._pack is None:
             self._pack = self._new_pack()
@@ -188,7 +186,6 @@ class KeptContents:
                 return os.open(self.folder / self._pack_name, _NEW_FILE, 0o600)
         raise OSError(errno.ENOSPC, "too many packs")
 
-    # ------------------------------------------------------------ shared contents
     def _keep_shared(self, source: int, pool: Path) -> tuple[str, int]:
         digest, size = _digest_of(source)
         if digest in self._index():
@@ -211,7 +208,6 @@ class KeptContents:
             return digest, size
         return self._keep_large(source)
 
-    # ------------------------------------------------------------ large contents
     def _keep_large(self, source: int) -> tuple[str, int]:
         make_folder(self.folder, private=True)
         beside, digest, size = _write_beside(source, self.folder)
@@ -240,7 +236,10 @@ def _write_beside(source: int, folder: Path) -> tuple[Path, str, int]:
     target = os.open(beside, _NEW_FILE, 0o600)
     try:
         if not _clone(source, target):
-            _copy(source, target)
+            offset = 0
+            while data := os.pread(source, _CHUNK_BYTES, offset):
+                _write_all(target, data, offset)
+                offset += len(data)
         return beside, *_digest_of(target)
     except BaseException:
         beside.unlink(missing_ok=True)
@@ -255,13 +254,6 @@ def _clone(source: int, target: int) -> bool:
     except OSError:  # another file system, or one that cannot
         return False
     return True
-
-
-def _copy(source: int, target: int) -> None:
-    offset = 0
-    while data := os.pread(source, _CHUNK_BYTES, offset):
-        _write_all(target, data, offset)
-        offset += len(data)
 
 
 def _write_all(fd: int, data: bytes, offset: int) -> None:

@@ -124,7 +124,6 @@ class ChangeHistory:
             if start is not None:
                 self.first_turn_kept, self.first_position_kept = start
 
-    # ------------------------------------------------------------ positions
     def start_of(self, turn: int) -> int | None:
         """Return the position at which a turn began. Where it is not known, that of the first later turn; None where no
         such turn has begun."""
@@ -155,7 +154,6 @@ class ChangeHistory:
             by_path.setdefault(read_name(change.path), []).append(change)
         return {path: PathHistory(changes) for path, changes in by_path.items()}
 
-    # ------------------------------------------------------------ checkpoints
     def marks(self) -> Iterator[tuple[Marked, int]]:
         """Yield the checkpoints whose contents are kept, with their positions."""
         for mark, position in self._marks.values():
@@ -165,7 +163,6 @@ class ChangeHistory:
     def new_undo_name(self) -> str:
         return f"undo-{self._undo_count + 1}"
 
-    # ------------------------------------------------------------ contents
     def digests_since_turn_line(self, turns_begun: int) -> set[str]:
         """Return the contents that changes from this `turn` line on need."""
         start = self._turns[turns_begun - 1].position

@@ -11,9 +11,10 @@ from __future__ import annotations
 import os
 import stat
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import islice
+from operator import attrgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lyra.core.clock import SystemClock
@@ -31,7 +32,7 @@ from lyra.sage.session.files.state import (
     signature_of,
     state_without_content,
 )
-from lyra.sandbox.paths import Beneath, real_path
+from lyra.sandbox.paths import Beneath, FolderNames, list_names, real_path, recall_names
 from lyra.sandbox.protection.protected_names import OBEYED_KEYS, home_paths
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ _TOOL_FILE_BYTES_MAX: Final = 100 * 1024 * 1024  # of a file that a tool names: 
 
 
 class ScanBounds(NamedTuple):
-    files_max: int = 20_000  # a scan takes about 0.1 s
+    files_max: int = 20_000  # a scan takes about 0.06 s
     file_bytes_max: int = 4 * 1024 * 1024  # larger files are noticed, and their bytes not kept
     bytes_max: int = 256 * 1024 * 1024  # of all files that scans keep
 
@@ -70,7 +71,7 @@ class ObservedFiles:
     """`folders` are the workspace, and contents of all but the first go to the pool that sessions share; `without` are
     folders inside them that are Lyra's own."""
 
-    __slots__ = ("_known", "_scanned_bytes", "bounds", "contents", "report", "roots", "without")
+    __slots__ = ("_known", "_same", "_scanned_bytes", "bounds", "contents", "report", "roots", "without")
 
     def __init__(
         self, folders: Sequence[str], contents: KeptContents, *, bounds: ScanBounds, without: Collection[str]
@@ -84,6 +85,7 @@ class ObservedFiles:
         self.without = tuple(without)
         self.report = ScanReport(0, 0, False)
         self._known: dict[str, _Known] = {}
+        self._same: dict[str, _Looked] = {}  # folders whose files are all as they are known, as the last scan saw them
         self._scanned_bytes = 0
 
     # ------------------------------------------------------------ what is known
@@ -104,7 +106,7 @@ class ObservedFiles:
     def root_of(self, path: str) -> str | None:
         """Return the workspace folder that a path without links lies in; None outside of all, and for what is git's."""
         for root in self.roots:
-            if _is_below(path, root) and not is_gits(path[len(root) :]):
+            if _is_below(path, root) and _GIT not in path[len(root) :].split("/"):
                 return None if any(path == place or _is_below(path, place) for place in self.without) else root
         return None
 
@@ -115,7 +117,10 @@ class ObservedFiles:
         if root is None:
             return []
         lines: list[JournalLine] = []
-        places = _places(root, path)
+        # The folders between a workspace folder and a path, and the path.
+        start = root.rstrip("/")
+        parts = path[len(start) + 1 :].split("/")
+        places = ["/".join((start, *parts[:depth])) for depth in range(1, len(parts) + 1)]
         complete = {folder for folder in (root, *places) if self._is_listed(folder)}
         with _open_root(root) as beneath:
             if beneath is None:
@@ -140,12 +145,12 @@ class ObservedFiles:
         with ExitStack() as stack:
             opened = [stack.enter_context(_open_root(root)) for root in self.roots]
             roots = [beneath for beneath in opened if beneath is not None]
-            listing = list_workspace(roots, files_max=self.bounds.files_max, without=self.without)
+            listing = list_workspace(roots, files_max=self.bounds.files_max, without=self.without, same=self._same)
             lines = self._compare(roots, listing, by)
         unkept = self.report.unkept
         if lines:
             unkept = sum(known.state.kind == "file" and not known.state.is_kept for known in self._known.values())
-        self.report = ScanReport(len(listing.entries), unkept, listing.is_bounded)
+        self.report = ScanReport(len(listing.paths), unkept, listing.is_bounded)
         return lines
 
     def remove_leftovers(self) -> None:
@@ -167,7 +172,9 @@ class ObservedFiles:
             before = known.get(path)
             if before is None or before.is_listed != (path in listed) or before.signature != _signature(status):
                 news.append((path, status))
-        gone = known.keys() - listing.entries.keys()
+        gone = known.keys() - listing.paths
+        changed = {_folder(path) for path, _ in news}
+        self._same.update((folder, looked) for folder, looked in listing.looked.items() if folder not in changed)
         if not news and not gone:
             return []
         lines: list[JournalLine] = []
@@ -234,6 +241,7 @@ class ObservedFiles:
             complete.add(path)  # it is new: all that is in it came after
         name = encode_name(path)
         self._known[path] = seen
+        self._same.pop(_folder(path), None)
         if before is None or (seen.state.is_kept and before == plain):
             return [Seen(name, seen.state, seen.signature, seen.is_listed)]
         if before != seen.state:
@@ -287,13 +295,6 @@ class ObservedFiles:
         return FileState("file", stat.S_IMODE(status.st_mode), digest, size), None if is_fresh else signature
 
 
-def _places(root: str, path: str) -> list[str]:
-    """Return the folders between a workspace folder and a path, and the path."""
-    start = root.rstrip("/")
-    parts = path[len(start) + 1 :].split("/")
-    return ["/".join((start, *parts[:depth])) for depth in range(1, len(parts) + 1)]
-
-
 _folder: Final = os.path.dirname
 
 
@@ -320,8 +321,6 @@ def _open_root(root: str) -> Iterator[Beneath | None]:
         yield beneath
 
 
-# ---------------------------------------------------------------- listing
-
 _OWN_NAMES_MAX: Final = 1_000  # names in one folder that do not count: git's and leftovers
 LEFTOVER_PREFIX: Final = ".lyra-restoring-"  # begins the names of files that a restore has not put in place yet
 _GIT: Final = ".git"
@@ -345,32 +344,44 @@ _REMADE: Final = frozenset(
         ".turbo",
     )
 )
+_NOT_ENTERED: Final = _REMADE.union(OBEYED_KEYS)
 _MARKS: Final = frozenset(("CACHEDIR.TAG", "pyvenv.cfg"))  # the folder with such a file can be made again
 _REPOSITORY: Final = frozenset(("HEAD", "objects", "refs"))  # a folder with these is a repository without files
 
 
 class WorkspaceListing:
-    """`entries`: the status of each path; `listed`: the folders whose names are all among them; `leftovers`: files of
+    """`paths`: all that were found; `entries`: their status, but of files in folders that are the `same`; `looked`:
+    what was seen in the other folders; `listed`: the folders whose names are all among the paths; `leftovers`: files of
     a restore that was cut off; `closed`: folders that this user may not read. `is_bounded`: folders were left out
     because there are too many files."""
 
-    __slots__ = ("closed", "entries", "is_bounded", "leftovers", "listed")
+    __slots__ = ("closed", "entries", "is_bounded", "leftovers", "listed", "looked", "paths", "same")
 
-    def __init__(self) -> None:
+    def __init__(self, same: Mapping[str, _Looked]) -> None:
+        self.paths: set[str] = set()
         self.entries: dict[str, os.stat_result] = {}
+        self.same = same
+        self.looked: dict[str, _Looked] = {}
         self.listed: set[str] = set()
         self.leftovers: list[str] = []
         self.closed: set[str] = set()
         self.is_bounded = False
 
 
-def list_workspace(roots: Iterable[Beneath], *, files_max: int, without: Collection[str] = ()) -> WorkspaceListing:
+def list_workspace(
+    roots: Iterable[Beneath],
+    *,
+    files_max: int,
+    without: Collection[str] = (),
+    same: Mapping[str, _Looked] = MappingProxyType({}),
+) -> WorkspaceListing:
     """List the workspace folders, shallow folders first; `without` are further folders that are not listed."""
-    listing = WorkspaceListing()
+    listing = WorkspaceListing(same)
     places = (*find_own_paths().hidden, *home_paths()[0], *home_paths()[1], *without)
     excluded = {path for place in places for path in (place, real_path(place)[0])}
     for root in roots:
         listing.entries[root.root] = os.stat(root.fd)
+        listing.paths.add(root.root)
         queue = deque([root.root])
         while queue:
             folder = queue.popleft()
@@ -379,46 +390,68 @@ def list_workspace(roots: Iterable[Beneath], *, files_max: int, without: Collect
     return listing
 
 
-def _list_folder(root: Beneath, folder: str, listing: WorkspaceListing, files_max: int) -> list[str]:
+class _Choice(NamedTuple):
+    """What of the names in a folder is looked at, as paths; of the folders that are `entered` what is in them, too."""
+
+    files: tuple[str, ...]  # and links
+    folders: tuple[str, ...]
+    entered: tuple[str, ...]
+    leftovers: tuple[str, ...]
+    is_left_out: bool  # it can be made again, or is git's
+
+
+_Looked = tuple[_Choice, list[tuple[int, ...]]]  # with the StatSignature of each file
+_get_signature: Final = attrgetter("st_size", "st_mtime_ns", "st_ctime_ns", "st_ino", "st_mode")
+
+
+def _list_folder(root: Beneath, folder: str, listing: WorkspaceListing, files_max: int) -> tuple[str, ...]:
     """List one folder; those inside it."""
-    room = files_max - len(listing.entries)
-    children: dict[str, os.stat_result] = {}
-    folders: list[str] = []
+    room = files_max - len(listing.paths)
+    names = recall_names(folder, listing.entries[folder])
     try:
-        fd = root.open(folder, os.O_RDONLY | os.O_DIRECTORY, links=False)
+        if names is None:
+            fd = root.open(folder, os.O_RDONLY | os.O_DIRECTORY, links=False)
+            names = list_names(folder, fd, most=room + _OWN_NAMES_MAX)
     except (OSError, CapabilityDenied):  # not readable, or replaced meanwhile
         listing.closed.add(folder)
-        return []
-    prefix = folder.rstrip("/") + "/"
+        return ()
+    choice: _Choice = names.notes.get(_Choice) or _choose(names, folder)
+    if len(choice.files) + len(choice.folders) > room:  # before the status of any is asked for
+        listing.is_bounded = True
+        return ()
+    if folder != root.root and choice.is_left_out:
+        return ()
     try:
-        with os.scandir(fd) as opened:
-            entries = {entry.name: entry for entry in islice(opened, room + _OWN_NAMES_MAX)}
-            entries.pop(_GIT, None)
-            leftovers = [prefix + name for name in entries if name.startswith(LEFTOVER_PREFIX)]
-            if len(entries) - len(leftovers) > room:  # before the status of any is asked for
-                listing.is_bounded = True
-                return []
-            for name, entry in entries.items():
-                try:
-                    children[prefix + name] = entry.stat(follow_symlinks=False)
-                except FileNotFoundError:
-                    continue
-                if entry.is_dir(follow_symlinks=False) and name not in _REMADE and name not in OBEYED_KEYS:
-                    folders.append(prefix + name)
-        for path in leftovers:
-            children.pop(path, None)
+        files, folders = _look_at_all(choice.files), _look_at_all(choice.folders)
     except OSError:
-        return []
-    finally:
-        os.close(fd)
-    if folder != root.root and (not _MARKS.isdisjoint(entries) or entries.keys() >= _REPOSITORY):
-        return []
+        return ()
+    looked = choice, list(map(_get_signature, files.values()))
+    if listing.same.get(folder) != looked:
+        listing.looked[folder] = looked
+        listing.entries.update(files)
+    listing.entries.update(folders)
+    listing.paths.update(files, folders)
     listing.listed.add(folder)
-    listing.leftovers += leftovers
-    listing.entries.update(children)
-    return sorted(folders)
+    listing.leftovers += choice.leftovers
+    return choice.entered
 
 
-def is_gits(path: str) -> bool:
-    """Return whether a path belongs to git's own files."""
-    return _GIT in path.split("/")
+def _look_at_all(paths: Sequence[str]) -> dict[str, os.stat_result]:
+    try:
+        return dict(zip(paths, map(os.lstat, paths), strict=True))
+    except FileNotFoundError:  # one of them is gone meanwhile
+        return _look_at_all([path for path in paths if os.path.lexists(path)])
+
+
+def _choose(names: FolderNames, folder: str) -> _Choice:
+    inside = [entry for entry in names.entries(folder) if entry.name != _GIT]
+    inner_names = {entry.name for entry in inside}
+    kept = [entry for entry in inside if not entry.name.startswith(LEFTOVER_PREFIX)]
+    choice = names.notes[_Choice] = _Choice(
+        tuple(entry.path for entry in kept if not entry.is_folder),
+        tuple(entry.path for entry in kept if entry.is_folder),
+        tuple(sorted(entry.path for entry in inside if entry.is_folder and entry.name not in _NOT_ENTERED)),
+        tuple(entry.path for entry in inside if entry.name.startswith(LEFTOVER_PREFIX)),
+        not _MARKS.isdisjoint(inner_names) or inner_names >= _REPOSITORY,
+    )
+    return choice

@@ -13,16 +13,19 @@ from typing import Final, NamedTuple
 
 from lyra.sage.terminal.text.styled_lines import OBJECT_COLUMN, Line, Marks, exact, wrap
 
-_HUNK: Final = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
+_HUNK: Final = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_GIT_HEAD: Final = re.compile(r"\\ |diff --git |index |(?:dis)?similarity |(?:new|deleted) file mode ")
+_RETURN: Final = re.compile(r"(?:\r|⟨U\+000D⟩)\Z")
+_NO_FILE: Final = "/dev/null"
+_NAME: Final = "@"  # the sign of a row with the name of a file, or with words about it
 _WORDS: Final = re.compile(r"\w+|\s+|[^\w\s]")
 _CONTEXT: Final = 3
 _PAIR_CHARS_MAX: Final = 400  # longer lines are not compared word by word
 _ALIKE: Final = 0.4  # two lines that share less are shown as different lines
-_NO_END: Final = "\\"
 
 
 class _Row(NamedTuple):
-    sign: str  # " ", "+", "-", or "" between two hunks
+    sign: str  # " ", "+", "-", "" between two hunks, "@" before those of a file
     number: int
     text: str
     changed: tuple[tuple[int, int], ...] = ()  # spans that are stronger
@@ -46,40 +49,60 @@ def count_changes(diff: str) -> DiffCount:
     return DiffCount(sum(row.sign == "+" for row in rows), sum(row.sign == "-" for row in rows))
 
 
-def read_hunks(diff: str) -> list[_Row]:
-    """Return the rows of all hunks; what stands before the first hunk is left out."""
+def read_hunks(diff: str, *, names: bool = False) -> list[_Row]:
+    """Return the rows of all hunks. Each of several files has its name before them; with `names` a single one has, too,
+    and what is said beside the hunks (a mode, a rename, a binary file) is a row of its own."""
     rows: list[_Row] = []
-    old = new = 0
+    files = start = old = new = old_left = new_left = 0
+    before = ""
     for line in diff.split("\n"):
-        hunk = _HUNK.match(line)
-        if hunk is not None:
-            old, new = int(hunk[1]), int(hunk[2])
-            if rows:
+        sign = line[:1] or " "
+        if (old_left or new_left) and sign in "+- ":
+            rows.append(_Row(sign, old if sign == "-" else new, line[1:]))
+            if sign != "+":
+                old, old_left = old + 1, max(old_left - 1, 0)
+            if sign != "-":
+                new, new_left = new + 1, max(new_left - 1, 0)
+        elif hunk := _HUNK.match(line):
+            if rows and rows[-1].sign != _NAME:
                 rows.append(_Row("", 0, ""))
-        elif not old and not new:
-            continue  # the names of the files
-        elif line.startswith("+"):
-            rows.append(_Row("+", new, line[1:]))
-            new += 1
-        elif line.startswith("-"):
-            rows.append(_Row("-", old, line[1:]))
-            old += 1
-        elif not line.startswith(_NO_END):
-            rows.append(_Row(" ", new, line[1:]))
-            old, new = old + 1, new + 1
-    while rows and rows[-1].sign == " " and not rows[-1].text and not diff.endswith("\n \n"):
-        rows.pop()  # the text after the last line end
-    return rows
+            old, old_left, new, new_left = (int(part or 1) for part in hunk.groups())
+        elif line.startswith("--- "):
+            before = line[4:].rstrip("\t")
+        elif line and not _GIT_HEAD.match(line):
+            is_name = line.startswith("+++ ")
+            rows[start:] = _without_returns(rows[start:])
+            rows.append(_Row(_NAME, 0, _name(before, line[4:].rstrip("\t")) if is_name else line))
+            files, start, old_left, new_left = files + is_name, len(rows), 0, 0
+    rows[start:] = _without_returns(rows[start:])
+    return rows if names or files > 1 else [row for row in rows if row.sign != _NAME]
 
 
-def diff_lines(diff: str, width: int, *, marks: Marks, indent: int = OBJECT_COLUMN) -> list[Line]:
-    """Return the lines of a diff."""
-    rows = list(_with_changed_words(read_hunks(diff)))
+def _name(before: str, after: str) -> str:
+    if after == _NO_FILE:
+        return f"{before.removeprefix('a/')} (deleted)"
+    return f"{after.removeprefix('b/')} (new)" if before == _NO_FILE else after.removeprefix("b/")
+
+
+def _without_returns(rows: list[_Row]) -> list[_Row]:
+    """Return the rows of a file without the carriage returns before its line ends, where each line has one."""
+    if not all(_RETURN.search(row.text) for row in rows if row.sign):
+        return rows
+    return [row._replace(text=_RETURN.sub("", row.text)) for row in rows]
+
+
+def diff_lines(diff: str, width: int, *, marks: Marks, indent: int = OBJECT_COLUMN, names: bool = False) -> list[Line]:
+    """Return the lines of a diff. `names`: with the names of its files, also of a single one."""
+    rows = list(_with_changed_words(read_hunks(diff, names=names)))
     digits = max((len(str(row.number)) for row in rows), default=1)
     lines: list[Line] = []
     for row in rows:
         if not row.sign:
             lines.append([("", " " * indent), ("faint", marks.ellipsis)])
+            continue
+        if row.sign == _NAME:
+            lines += [[]] if lines else []
+            lines += wrap([("strong", f"{' ' * indent}{exact(row.text)}")], width, hanging=indent + 2)
             continue
         head = f"{' ' * indent}{row.number:>{digits}} "
         sign = marks.minus if row.sign == "-" else row.sign

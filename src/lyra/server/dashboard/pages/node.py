@@ -93,13 +93,9 @@ def _buttons(call: HttpCall, facts: NodeFacts) -> Html:
     return tag("div", promote, back, tag("span", reason, class_="note") if reason else None, class_="bar")
 
 
-def _require_operator(call: HttpCall) -> None:
+async def _promote(call: HttpCall) -> RawAnswer:
     if not call.caller.is_operator:
         raise Denied("the mode of a node is for the operator", hint="use a token that is bound to no user")
-
-
-async def _promote(call: HttpCall) -> RawAnswer:
-    _require_operator(call)
     mounted, node_id = _require_nodes(call), call.path["node_id"]
     facts = await asyncio.to_thread(read_node, mounted, node_id)
     if facts.lack:
@@ -264,8 +260,9 @@ def _list(call: HttpCall, known: list[NodeFacts]) -> Html:
 
 def _row(call: HttpCall, facts: NodeFacts) -> TableRow:
     step = "highest mode" if facts.next_mode is None else facts.lack or f"{facts.next_mode} is allowed"
+    name = tag("a", facts.node_id, href=link(call, "nodes", facts.node_id))
     cells = (
-        _render_name(call, facts),
+        tag("span", name, " ", tag("span", facts.intent, class_="note"), class_="named"),
         mode_words(facts),
         traffic_bar(facts),
         f"≥ {facts.low * 100:.3f} %" if facts.compared else "–",
@@ -278,11 +275,6 @@ def _row(call: HttpCall, facts: NodeFacts) -> TableRow:
         tag("span", step, class_="note"),
     )
     return TableRow(facts.node_id, cells)
-
-
-def _render_name(call: HttpCall, facts: NodeFacts) -> Html:
-    name = tag("a", facts.node_id, href=link(call, "nodes", facts.node_id))
-    return tag("span", name, " ", tag("span", facts.intent, class_="note"), class_="named")
 
 
 ENDPOINTS: Final = (

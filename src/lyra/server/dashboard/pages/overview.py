@@ -46,7 +46,6 @@ def _heading(words: str, beside: Html) -> Html:
     return tag("div", tag("h2", words), beside, class_="bar spread")
 
 
-# ---------------------------------------------------------------- the tree
 def _excerpt(call: HttpCall, tree: LiveTree) -> Html:
     roots, total = tree.roots(call.caller, _ROWS_MAX)
     if not roots:
@@ -90,7 +89,6 @@ def _line(call: HttpCall, row: ProcessRow, depth: int) -> Html:
     )
 
 
-# ---------------------------------------------------------------- figures
 # The figures of the header alone: what a page fetches to keep them current.
 
 
@@ -98,7 +96,6 @@ async def _figures(call: HttpCall) -> RawAnswer:
     return RawAnswer(figures_region(call).encode(), "text/html; charset=utf-8", 200, PAGE_HEADERS)
 
 
-# ---------------------------------------------------------------- welcome
 # A short explanation above the overview, for a kernel that is shown to people who do not know it, such as a demo.
 
 _PART: Final = "dashboard.welcome"

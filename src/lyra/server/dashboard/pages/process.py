@@ -90,7 +90,10 @@ def _who(call: HttpCall, row: ProcessRow, process: Process | None) -> Html:
         ("Cost", money(row.cost_micro_usd)),
     ]
     if row.children:
-        facts.append(("Started", _children(call, row)))
+        children = call.parts.get_shared(LiveTree).children(row.pid, call.caller)
+        shown = [[_link_to(call, child.pid), " "] for child in children[:12]]
+        more = f"and {len(children) - 12} more" if len(children) > 12 else ""
+        facts.append(("Started", tag("span", shown, more)))
     if process is not None and process.exit is not None:
         error = process.exit.error
         reason = process.exit.reason if error is None else f"{process.exit.reason}: {error}"
@@ -122,13 +125,6 @@ def _supervision(call: HttpCall, row: ProcessRow, process: Process | None) -> li
         words = f"{row.strategy}, at most {own.max_restarts} restarts in {own.window_s:g} s, {row.restarts} so far"
         facts.append(("Supervises", words))
     return facts
-
-
-def _children(call: HttpCall, row: ProcessRow) -> Html:
-    children = call.parts.get_shared(LiveTree).children(row.pid, call.caller)
-    shown = [[_link_to(call, child.pid), " "] for child in children[:12]]
-    more = f"and {len(children) - 12} more" if len(children) > 12 else ""
-    return tag("span", shown, more)
 
 
 def _link_to(call: HttpCall, pid: str) -> Html:
@@ -383,7 +379,7 @@ _SHOWN_MAX: Final = 30
 
 def grant_words(grant: Grant) -> Html:
     """Return the rules of a grant; of one that was narrowed on its way, each step that still holds."""
-    layers = [layer for layer in grant.layers if not _is_everything(layer)]
+    layers = [layer for layer in grant.layers if not any(str(rule) == ANY_NAME for rule in layer)]
     parts: list[Html] = []
     if not layers:
         parts.append(tag("p", "Everything" + (", except:" if grant.deny else ".")))
@@ -395,10 +391,6 @@ def grant_words(grant: Grant) -> Html:
         parts.append(tag("p", "Never:", class_="note") if layers else tag("span", ""))
         parts.append(_rules(grant.deny))
     return tag("div", parts, class_="grant")
-
-
-def _is_everything(layer: Iterable[Capability]) -> bool:
-    return any(str(rule) == ANY_NAME for rule in layer)
 
 
 def _rules(rules: Iterable[Capability]) -> Html:

@@ -23,8 +23,8 @@ from lyra.kernel.services.service import ServiceInfo
 from lyra.kernel.workers.blocks import unknown_process
 from lyra.kernel.workers.envelope_table import unknown_envelope
 from lyra.server.generated import engine_pb2 as pb
-from lyra.server.grpc.fields import WORDS, json_mapping, json_value, require
 from lyra.server.grpc.messages import (
+    WORDS,
     envelope_fields,
     envelope_message,
     event_message,
@@ -32,7 +32,10 @@ from lyra.server.grpc.messages import (
     fill,
     find_changed_fields,
     json_envelope,
+    json_mapping,
+    json_value,
     message_from,
+    require,
 )
 from lyra.server.owners import OwnedPid, owner_if_known, require_question
 
@@ -118,7 +121,6 @@ def _admit(needs: str, kernel: Kernel, caller: Caller, given: dict[str, Any]) ->
         given["user_id"] = caller.acting_for(given.get("user_id", "")).user_id or None
 
 
-# ---------------------------------------------------------------- owners
 # To whom processes, envelopes, questions and services belong, and the check of it. What has no user (programs that the
 # server itself started, services of its own) belongs to the operator.
 
@@ -180,9 +182,6 @@ def claim_envelope(caller: Caller, fields: Mapping[str, Any]) -> dict[str, Any]:
     return owned
 
 
-# ---------------------------------------------------------------- services
-
-
 class ServiceCalls:
     """The calls of a service: a method of its class where it has one, else by the table."""
 
@@ -193,7 +192,6 @@ class ServiceCalls:
         return table_call(self._kernel, rpc)
 
 
-# ---------------------------------------------------------------- engine
 # EngineService: envelopes, and runs of pipelines and agents inside the kernel.
 
 
@@ -277,7 +275,6 @@ class EngineCalls(ServiceCalls):
             self._kernel.orchestrator.terminate_session(pid, "user_cancelled", "its caller went away")
 
 
-# ---------------------------------------------------------------- orchestration
 # OrchestrationService: pipelines whose agents run in the caller, while the kernel says what comes next.
 
 

@@ -62,7 +62,6 @@ def _to_history_event(event: Event) -> HistoryEvent:
     return HistoryEvent(event.seq, event.time, event.pid, event.kind, data)
 
 
-# ---------------------------------------------------------------- events
 # The events of the kernel as they happen.
 
 

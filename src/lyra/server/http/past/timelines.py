@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from lyra.errors import ConfigError, Corrupt, LyraError, NoSuchProcess, Overloaded
 from lyra.kernel.base.tasks import BlockingCalls
-from lyra.observe.timeline.journal import StoredRows
+from lyra.observe.timeline.state import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline
 from lyra.server.http.problems import HttpRefusal
 from lyra.vega.durable.runs import DurableRun
@@ -271,7 +271,6 @@ def _no_journal() -> HttpRefusal:
     return HttpRefusal(409, "this kernel keeps no journal", hint="start it with a store: lyra serve --db FILE")
 
 
-# ---------------------------------------------------------------- vega forks
 # Forks of Vega runs that people make on a server: each is executed in a thread, by its own kernel.
 
 _FORKS_MAX: Final = 8  # under way at once
@@ -317,7 +316,10 @@ class VegaForks:
             Context().run(asyncio.run, self._run_fork(fork))  # nothing of the request that asked for it
         except LyraError as error:
             if not _is_over(fork):
-                self._note_failure(name, error)
+                hint = f" ({error.hint})" if error.hint else ""
+                self.failures[name] = f"{error.message}{hint}"
+                while len(self.failures) > _FAILURES_KEPT:
+                    self.failures.pop(next(iter(self.failures)))
         except asyncio.CancelledError:
             pass  # the server stops
         finally:
@@ -338,12 +340,6 @@ class VegaForks:
         from lyra.config import Config
 
         return Config.load(flags=fork.settings)
-
-    def _note_failure(self, name: str, error: LyraError) -> None:
-        hint = f" ({error.hint})" if error.hint else ""
-        self.failures[name] = f"{error.message}{hint}"
-        while len(self.failures) > _FAILURES_KEPT:
-            self.failures.pop(next(iter(self.failures)))
 
     async def close(self) -> None:
         """Stop the forks that are under way; they stay in the store."""

@@ -263,16 +263,13 @@ class Deliveries:
             of_webhook = OwnedPid.read(pid)
             sees = of_webhook is not None and of_webhook.user_id in ("", owner)
             if sees and event.kind in state.kinds:
-                self._put(pid, state, event)
-
-    def _put(self, pid: str, state: WebhookState, event: Event) -> None:
-        process = self._kernel.processes.get(pid)
-        if process is None or not process.alive or self._kernel.stopping:
-            self._states.pop(pid, None)
-        elif len(process.inbox or ()) >= min(SERVER_WEBHOOK_WAITING_MAX, self._kernel.mailboxes.limit):
-            state.dropped += 1
-        else:
-            self._kernel.send_to(process, _event_to_json(event))
+                process = self._kernel.processes.get(pid)
+                if process is None or not process.alive or self._kernel.stopping:
+                    self._states.pop(pid, None)
+                elif len(process.inbox or ()) >= min(SERVER_WEBHOOK_WAITING_MAX, self._kernel.mailboxes.limit):
+                    state.dropped += 1
+                else:
+                    self._kernel.send_to(process, _event_to_json(event))
 
     async def post(self, pid: str, event: dict[str, Any], /, *, idempotency_key: str) -> int:
         """Post one event; the status of the answer. EffectFailed where the receiver does not take it."""

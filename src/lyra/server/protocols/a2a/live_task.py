@@ -78,7 +78,10 @@ class LiveTask:
         process = self._kernel.processes.get(self.pid)
         if self.record.has_ended or process is None:
             return None
-        return open_question(self._kernel, process)
+        kernel = self._kernel
+        asked = [kernel.interrupts._oldest(member.pid) for member in _tree(process)]
+        pending = [question for question in asked if question is not None]
+        return min(pending, key=lambda question: question.created_at) if pending else None
 
     @property
     def is_settled(self) -> bool:
@@ -210,7 +213,11 @@ class LiveTask:
             is_same = place.chars > 0 and place.draft == self._draft and not (is_last and self.record.is_data)
             events.append(self._piece(self._text[place.chars :] if is_same else self._text, is_same, is_last=is_last))
         if place.version != self._version:
-            events.append(self._update())
+            module, record = messages(), self.record
+            event = module.TaskStatusUpdateEvent(task_id=record.id, context_id=record.context_id, status=self.status())
+            if record.usage:
+                event.metadata.update({_USAGE: record.usage})
+            events.append(module.StreamResponse(status_update=event))
         place.version, place.draft, place.chars = self._version, self._draft, len(self._text)
         return events
 
@@ -226,26 +233,12 @@ class LiveTask:
         )
         return module.StreamResponse(artifact_update=event)
 
-    def _update(self) -> Any:
-        module, record = messages(), self.record
-        event = module.TaskStatusUpdateEvent(task_id=record.id, context_id=record.context_id, status=self.status())
-        if record.usage:
-            event.metadata.update({_USAGE: record.usage})
-        return module.StreamResponse(status_update=event)
-
 
 # ---------------------------------------------------------------- questions
 # Questions of a task to a person: which one is open, how it is shown, and what a message of the client answers.
 
 _YES: Final = frozenset({"yes", "y", "allow", "approve", "approved", "confirm", "ok", "okay", "true"})
 _NO: Final = frozenset({"no", "n", "deny", "denied", "refuse", "reject", "rejected", "cancel", "false"})
-
-
-def open_question(kernel: Kernel, process: Process) -> Interrupt | None:
-    """Return the oldest open question of a process or of one below it."""
-    asked = [kernel.interrupts._oldest(member.pid) for member in _tree(process)]
-    pending = [question for question in asked if question is not None]
-    return min(pending, key=lambda question: question.created_at) if pending else None
 
 
 def _tree(process: Process) -> Iterator[Process]:

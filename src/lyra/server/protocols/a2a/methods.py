@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lyra.server.http.directory import AgentDirectory
     from lyra.server.http.endpoint import HttpCall
     from lyra.server.protocols.a2a.live_task import LiveTask
-    from lyra.server.protocols.a2a.push import PushTarget
+    from lyra.server.protocols.a2a.tasks import PushTarget
 
 
 _LIMITED_AS: Final = "a2a.request"  # the endpoint whose limits hold for messages of either binding

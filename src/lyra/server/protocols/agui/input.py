@@ -76,9 +76,24 @@ class AguiRequest:
         self.messages: list[Any] = given.messages
         self.resume: list[Any] = given.resume or []
         self.context: list[Any] = given.context or []
-        self.tools = _tools(given.tools or [])
+        tools = given.tools or []
+        if len(tools) > _TOOLS_MAX:
+            raise ConfigError(f"a run declares at most {_TOOLS_MAX} tools", key="tools")
+        rows = []
+        for tool in tools:
+            schema = tool.parameters if tool.parameters is not None else {}
+            if not isinstance(schema, dict) or is_nested_deeper(schema, VALUE_DEPTH_MAX):
+                raise ConfigError("the parameters of a tool are a JSON schema of an object", key="tools")
+            rows.append({"name": tool.name, "description": tool.description, "schema": {"type": "object", **schema}})
+        self.tools = client_tool_rows(rows)
         self.state = _state(given.state)
-        self.on_disconnect = _on_disconnect(given.forwarded_props)
+        # What becomes of the turn when the client closes the stream: `forwardedProps.lyra.onDisconnect`.
+        props = given.forwarded_props
+        own = props.get("lyra") if isinstance(props, dict) else None
+        word = own.get("onDisconnect", _STOP) if isinstance(own, dict) else _STOP
+        if word not in _ON_DISCONNECT:
+            raise ConfigError(f"onDisconnect is {' or '.join(_ON_DISCONNECT)}", key="forwardedProps")
+        self.on_disconnect = str(word)
 
     @property
     def _new_from(self) -> int:
@@ -192,18 +207,6 @@ def _id(text: str, name: str) -> str:
     return text
 
 
-def _tools(tools: list[Any]) -> list[dict[str, Any]]:
-    if len(tools) > _TOOLS_MAX:
-        raise ConfigError(f"a run declares at most {_TOOLS_MAX} tools", key="tools")
-    rows = []
-    for tool in tools:
-        schema = tool.parameters if tool.parameters is not None else {}
-        if not isinstance(schema, dict) or is_nested_deeper(schema, VALUE_DEPTH_MAX):
-            raise ConfigError("the parameters of a tool are a JSON schema of an object", key="tools")
-        rows.append({"name": tool.name, "description": tool.description, "schema": {"type": "object", **schema}})
-    return client_tool_rows(rows)
-
-
 def _state(state: Any) -> dict[str, Any]:
     if state is None:
         return {}
@@ -212,15 +215,6 @@ def _state(state: Any) -> dict[str, Any]:
     if is_nested_deeper(state, VALUE_DEPTH_MAX):
         raise ConfigError(f"the state is nested more than {VALUE_DEPTH_MAX} levels deep", key="state")
     return state
-
-
-def _on_disconnect(props: Any) -> str:
-    """Return what becomes of the turn when the client closes the stream: `forwardedProps.lyra.onDisconnect`."""
-    own = props.get("lyra") if isinstance(props, dict) else None
-    word = own.get("onDisconnect", _STOP) if isinstance(own, dict) else _STOP
-    if word not in _ON_DISCONNECT:
-        raise ConfigError(f"onDisconnect is {' or '.join(_ON_DISCONNECT)}", key="forwardedProps")
-    return str(word)
 
 
 # ---------------------------------------------------------------- sdk

@@ -63,7 +63,6 @@ from lyra.server.protocols.agui.turns import AguiTurn, begin_turn, take_up_turn
 
 if TYPE_CHECKING:
     from lyra.agents.session.agent_process import AgentProcess
-    from lyra.core.message import Message
     from lyra.kernel.kernel import Kernel
     from lyra.server.http.parts import HttpParts
     from lyra.server.identity import Caller
@@ -119,16 +118,13 @@ class AguiRun:
             is_over = True
             yield self._bytes(self._end())
         finally:
-            self._leave(is_over=is_over)
-
-    def _leave(self, *, is_over: bool) -> None:
-        """Leave the turn: the run reads no more; a client that left in the middle may have stopped the turn."""
-        if self._turn is not None:
-            self._turn.end_reading(is_over=is_over)
-            if not is_over and self._request.on_disconnect == "stop":
-                self._turn.stop(self._kernel, self._process.pid)
-            if self._turn.is_read and not self._turn.is_stopped:
-                self._forget(self._turn)
+            # Leave the turn: the run reads no more; a client that left in the middle may have stopped the turn.
+            if self._turn is not None:
+                self._turn.end_reading(is_over=is_over)
+                if not is_over and self._request.on_disconnect == "stop":
+                    self._turn.stop(self._kernel, self._process.pid)
+                if self._turn.is_read and not self._turn.is_stopped:
+                    self._forget(self._turn)
 
     def _begin(self) -> list[Any]:
         types, request = self._types, self._request
@@ -461,7 +457,11 @@ class AguiThreads:
         state_text = await state.take(request.state)
         content = request.new_content(state_text=state_text) if is_new else ""
         if turn is None and history and not process.messages:
-            await self._fill(process, history)
+            # Give an empty thread the conversation that the front end has. What a tool is said to have answered in it
+            # is text from outside, like the answer of a tool that the front end runs.
+            if any(message.role == "tool" for message in history):
+                self._kernel.taint.mark(process.pid, "a conversation of the front end")
+            await process.revise(0, history)
 
         async def begin() -> AguiTurn:
             place = assistant_count(process.messages)
@@ -518,13 +518,6 @@ class AguiThreads:
         if not is_new:  # the front end may still be at work on the others
             calls = {call_id: asked for call_id, asked in calls.items() if call_id in messages}
         await answer_calls(self._kernel, calls, messages)
-
-    async def _fill(self, process: AgentProcess[Any], history: list[Message]) -> None:
-        """Give an empty thread the conversation that the front end has. What a tool is said to have answered in it is
-        text from outside, like the answer of a tool that the front end runs."""
-        if any(message.role == "tool" for message in history):
-            self._kernel.taint.mark(process.pid, "a conversation of the front end")
-        await process.revise(0, history)
 
 
 def _is_told_before(process: AgentProcess[Any], request: AguiRequest) -> bool:

@@ -98,7 +98,16 @@ class Values:
             return ast.BoolOp(joined, [self.condition(left), self.condition(right)])
         kinds = (self.kind(left), self.kind(right))
         if operator in _ORDERINGS:
-            return self._ordering(operator, left, right, kinds)
+            is_known = (kinds[0] in _NUMBERS and kinds[1] in _NUMBERS) or kinds == ("str", "str")
+            if is_known:
+                return compare(self.value(left), (_ORDERINGS[operator], self.value(right)))
+            name = "less" if operator in ("<", ">") else "less_or_equal"
+            if operator in ("<", "<="):
+                return call(name, self.value(left), self.value(right))
+            first, again = self._twice(left)  # the left side is computed first all the same
+            if first is again or left[0] in ("slot", "constant"):
+                return call(name, self.value(right), first)
+            return ast.Subscript(ast.Tuple([first, call(name, self.value(right), again)], LOAD), constant(1), LOAD)
         if operator in _EQUALITIES:
             return self._equality(operator, left, right, kinds)
         if kinds == ("int", "int"):
@@ -108,19 +117,15 @@ class Values:
         if kinds == ("float", "float") and operator == "/":
             return ast.BinOp(self.value(left), ast.Div(), self.value(right))
         if "any" in kinds and operator in ("+", "-") and set(kinds) <= {"any", "int"}:
-            return self._maybe_ints(operator, left, right)
+            first, again = self._twice(left)
+            second, once_more = self._twice(right)
+            name = self._temporary()
+            both = ast.BinOp(self._is_int(first), ast.BitAnd(), self._is_int(second))
+            result = ast.NamedExpr(ast.Name(name, STORE), ast.BinOp(again, ARITHMETIC[operator](), once_more))
+            small = compare(constant(-SMALL), (ast.Lt, result), (ast.Lt, constant(SMALL)))
+            test = ast.BoolOp(ast.And(), [both, small])
+            return ast.IfExp(test, load_name(name), call(GENERAL[operator], again, once_more))
         return call(GENERAL[operator], self.value(left), self.value(right))
-
-    def _maybe_ints(self, operator: str, left: list[Any], right: list[Any]) -> ast.expr:
-        """Two ints where they are, else whatever the machine does."""
-        first, again = self._twice(left)
-        second, once_more = self._twice(right)
-        name = self._temporary()
-        both = ast.BinOp(self._is_int(first), ast.BitAnd(), self._is_int(second))
-        result = ast.NamedExpr(ast.Name(name, STORE), ast.BinOp(again, ARITHMETIC[operator](), once_more))
-        small = compare(constant(-SMALL), (ast.Lt, result), (ast.Lt, constant(SMALL)))
-        test = ast.BoolOp(ast.And(), [both, small])
-        return ast.IfExp(test, load_name(name), call(GENERAL[operator], again, once_more))
 
     def _is_int(self, value: ast.expr) -> ast.expr:
         return compare(call("type", value), (ast.Is, load_name("int")))
@@ -144,18 +149,6 @@ class Values:
         second, once_more = self._twice(right)
         test = ast.BinOp(compare(first, (ast.GtE, constant(0))), ast.BitAnd(), compare(second, (ast.Gt, constant(0))))
         return ast.IfExp(test, ast.BinOp(again, python, once_more), call(GENERAL[operator], again, once_more))
-
-    def _ordering(self, operator: str, left: list[Any], right: list[Any], kinds: tuple[str, str]) -> ast.expr:
-        is_known = (kinds[0] in _NUMBERS and kinds[1] in _NUMBERS) or kinds == ("str", "str")
-        if is_known:
-            return compare(self.value(left), (_ORDERINGS[operator], self.value(right)))
-        name = "less" if operator in ("<", ">") else "less_or_equal"
-        if operator in ("<", "<="):
-            return call(name, self.value(left), self.value(right))
-        first, again = self._twice(left)  # the left side is computed first all the same
-        if first is again or left[0] in ("slot", "constant"):
-            return call(name, self.value(right), first)
-        return ast.Subscript(ast.Tuple([first, call(name, self.value(right), again)], LOAD), constant(1), LOAD)
 
     def _equality(self, operator: str, left: list[Any], right: list[Any], kinds: tuple[str, str]) -> ast.expr:
         is_known = (kinds[0] in _NUMBERS and kinds[1] in _NUMBERS) or (

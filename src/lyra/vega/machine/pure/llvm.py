@@ -8,7 +8,6 @@ another: most of its calls save and restore no registers then, but count, look a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from llvmlite import binding, ir
@@ -56,7 +55,9 @@ def assemble(
     for row in rows:
         for level in range(len(functions[row])):
             _Body(trees, row, facts, functions, polled, level).write()
-    frame = frame_bytes(trees, rows)
+    # The most that one call takes of the stack. Each node is one value at most, and a value has one place; of a row
+    # that is put into itself four are at work at once, and NODE_BYTES are four such places.
+    frame = FRAME_BYTES + NODE_BYTES * sum(size_of(trees, row[0]) for row in rows)
     for row in entries:
         _entry(module, row, functions[row][0], frame)
         if trees[row[0]][4]:
@@ -72,12 +73,6 @@ def assemble(
     return engine, {
         row: (address(_entry_name(row)), address(outer_name(row)) if trees[row[0]][4] else 0) for row in entries
     }
-
-
-def frame_bytes(trees: Trees, rows: Iterable[Row]) -> int:
-    """Return the most that one call takes of the stack. Each node is one value at most, and a value has one place; of a
-    row that is put into itself four are at work at once, and NODE_BYTES are four such places."""
-    return FRAME_BYTES + NODE_BYTES * sum(size_of(trees, row[0]) for row in rows)
 
 
 def _choose_nesting(trees: Trees, rows: list[Row]) -> int:
@@ -339,7 +334,13 @@ class _Body:
         if operator in _CHECKED:
             return self.write_checked(operator, first, second)
         if operator in ("/", "%"):
-            return self.write_division(operator, first, second)
+            # Truncated, as the processor does it. Its two exceptions are the machine's.
+            builder = self.builder
+            is_zero = builder.icmp_signed("==", second, ir.Constant(_INT, 0))
+            is_least = builder.icmp_signed("==", first, ir.Constant(_INT, INT_MIN))
+            is_minus_one = builder.icmp_signed("==", second, ir.Constant(_INT, -1))
+            self.unless(builder.or_(is_zero, builder.and_(is_least, is_minus_one)))
+            return builder.sdiv(first, second) if operator == "/" else builder.srem(first, second)
         return self.builder.icmp_signed(operator, first, second)
 
     def either(self, operator: str, left: list[Any], right: list[Any]) -> Any:
@@ -375,15 +376,6 @@ class _Body:
         pair = getattr(self.builder, _CHECKED[operator])(first, second)
         self.unless(self.builder.extract_value(pair, 1))
         return self.builder.extract_value(pair, 0)
-
-    def write_division(self, operator: str, first: Any, second: Any) -> Any:
-        """Truncated, as the processor does it. Its two exceptions are the machine's."""
-        builder = self.builder
-        is_zero = builder.icmp_signed("==", second, ir.Constant(_INT, 0))
-        is_least = builder.icmp_signed("==", first, ir.Constant(_INT, INT_MIN))
-        is_minus_one = builder.icmp_signed("==", second, ir.Constant(_INT, -1))
-        self.unless(builder.or_(is_zero, builder.and_(is_least, is_minus_one)))
-        return builder.sdiv(first, second) if operator == "/" else builder.srem(first, second)
 
 
 class _Outer(_Body):

@@ -47,9 +47,6 @@ def is_installed() -> bool:
     return find_spec("llvmlite") is not None
 
 
-# ---------------------------------------------------------------- which rows
-
-
 def numeric_rows(trees: Trees, facts: dict[Row, RowFacts]) -> dict[Row, set[Row]]:
     """Return the numeric rows, each with those it calls."""
     numeric: dict[Row, set[Row]] = {}
@@ -128,9 +125,6 @@ def _is_numeric_pair(node: list[Any], left: str, right: str) -> bool:
     return bool({left, right} == _NUMBERS and operand[0] == "constant" and -EXACT <= operand[1] <= EXACT)
 
 
-# ---------------------------------------------------------------- the stack
-
-
 class _Stack(threading.local):
     """How far down machine code may continue the stack of each thread."""
 
@@ -155,9 +149,6 @@ def _stack_end() -> int:
 
 
 _STACK: Final = _Stack()
-
-
-# ---------------------------------------------------------------- machine code
 
 
 class Native:

@@ -263,7 +263,10 @@ async def once(
         early.pids.append(child.pid)
         publish(job, "call.ahead", child.pid)
     if job.world.barrier is not None:
-        _go_inside(child, within)
+        # Let a call that continues after a restart spend from the scopes of this execution.
+        process = child._look_up()
+        if process is not None and process.exit is None:
+            process.context.run(scopes.set, within)
     before = job.world.recharge(child.pid, within)
     if early is not None:
         early.before += before
@@ -279,13 +282,6 @@ async def once(
             await wait_for_end(job, child.pid)
         raise
     return _result(plan.name, ended)
-
-
-def _go_inside(child: ChildHandle, within: tuple[Budget, ...]) -> None:
-    """Let a call that continues after a restart spend from the scopes of this execution."""
-    process = child._look_up()
-    if process is not None and process.exit is None:
-        process.context.run(scopes.set, within)
 
 
 def _result(name: str, ended: Exit) -> Any:

@@ -159,18 +159,14 @@ def _make_tools(world: AgentEnvironment, named: Any, agent: Mapping[str, Any]) -
         function = world.linked.program.functions[named.function]
         plain = ToolInfo(name=function.name, function=named.function, parameters=function.parameters)
         info = shared.get(named.function) or plain
-        return [_tool(world, info, named, _read_shared_settings(world, info), agent)]
+        from lyra.vega.runtime.rights import settings_of
+
+        return [_tool(world, info, named, settings_of(world.linked, info.configuration, world.globals) or {}, agent)]
     host = world.function(str(named))
     if host is not None:
         return [host]
     row = node_row(world, str(named))
     return [node_tool(world, row)] if row is not None else world.undeclared_tools.find(str(named))
-
-
-def _read_shared_settings(world: AgentEnvironment, info: ToolInfo) -> Mapping[str, Any]:
-    from lyra.vega.runtime.rights import settings_of
-
-    return settings_of(world.linked, info.configuration, world.globals) or {}
 
 
 def _tool(

@@ -160,7 +160,6 @@ def leave_turn(room: asyncio.Semaphore | None) -> None:
         room.release()
 
 
-# ---------------- The time limit of a call: DeadlineExceeded when it is over
 # A durable run journals the time-out with the effect that was under way; a replay raises it from there and does not
 # wait again.
 

@@ -93,8 +93,6 @@ class UndeclaredTools:
             raise ConfigError(f"there is no tool {name!r}", hint=hint)
         return [yaml_tool]
 
-    # ------------------------------------------------------------ tools in YAML
-
     def _in_yaml(self, name: str) -> Tool | None:
         every = (tool for source in self._yaml() for tool in source.__lyra_tools__())
         return next((tool for tool in every if tool.name == name), None)
@@ -126,8 +124,6 @@ class UndeclaredTools:
         return name in world.options.functions or any(
             name == imported for _, _, imported, *_ in world.linked.program.imports
         )
-
-    # ------------------------------------------------------------ permission
 
     def permissions(self, tools: Iterable[Any]) -> Permissions:
         """Return the rules for an agent with such tools: those of the user's files, and that the program names
