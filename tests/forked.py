@@ -3,7 +3,7 @@
 Reading twenty thousand tests takes longer than most folders of them take to run: it is done once, and every worker has
 what was read. Each worker begins with its own part of the list, so that neighbours share what their fixtures started;
 one that has done its part takes over half of the longest part that is left, whole files where there are several. The
-tests that take the longest, which are marked `first`, are given out one by one before anything else.
+tests that take the longest, which are marked `first`, are given out file by file before anything else.
 The plan of who runs what is a table in shared memory. A worker tells how each test ended, and not that it began, was
 set up and was tidied up, unless durations, names or a file of all reports are asked for. A test during which a worker
 dies has failed, and a new worker goes on with the rest.
@@ -35,8 +35,8 @@ _NONE: Final = -1
 
 
 def _count(text: str) -> int:
-    """Return a number of workers. `auto`: two for each processor, since many tests wait for a server or a clock."""
-    return (os.cpu_count() or 1) * 2 if text == "auto" else int(text)
+    """Return a number of workers. `auto`: three for each processor, since many tests wait for a server or a clock."""
+    return (os.cpu_count() or 1) * 3 if text == "auto" else int(text)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,24 +46,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 class Plan:
     """Says which worker runs which test next; shared by all workers, and guarded by a lock that ends with its holder.
 
-    The tests before `singles` are given out one by one, the others from the part of each worker: `[start, end)`.
+    The first tests are given out file by file, the others from the part of each worker: `[start, end)`.
     """
 
-    _NEXT_SINGLE, _IS_STOPPED, _PARTS = range(3)  # the cells
+    _NEXT_FILE, _IS_STOPPED, _PARTS = range(3)  # the cells
+    _OF_A_WORKER = 6  # its part, its file of first tests, what it runs and what it has taken to run next
 
-    def __init__(self, files: Sequence[object], singles: int, workers: int) -> None:
-        self._files, self._singles, self._workers = files, singles, workers
-        self._cells = memoryview(mmap.mmap(-1, (self._PARTS + 4 * workers) * 8)).cast("q")
+    def __init__(self, files: Sequence[object], firsts: int, workers: int) -> None:
+        self._files, self._firsts, self._workers = files, firsts, workers
+        self._cells = memoryview(mmap.mmap(-1, (self._PARTS + self._OF_A_WORKER * workers) * 8)).cast("q")
         self._lock = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process is
-        rest = len(files) - singles
+        rest = len(files) - firsts
         for worker in range(workers):
             at = self._at(worker)
-            self._cells[at] = singles + rest * worker // workers
-            self._cells[at + 1] = singles + rest * (worker + 1) // workers
-            self._cells[at + 2] = self._cells[at + 3] = _NONE
+            self._cells[at] = firsts + rest * worker // workers
+            self._cells[at + 1] = firsts + rest * (worker + 1) // workers
+            self._cells[at + 4] = self._cells[at + 5] = _NONE
 
     def _at(self, worker: int) -> int:
-        return self._PARTS + 4 * worker
+        return self._PARTS + self._OF_A_WORKER * worker
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -79,10 +80,14 @@ class Plan:
         with self._locked():
             if cells[self._IS_STOPPED]:
                 return None
-            if cells[self._NEXT_SINGLE] < self._singles:
-                cells[self._NEXT_SINGLE] += 1
-                return cells[self._NEXT_SINGLE] - 1
-            if cells[at] == cells[at + 1] and not self._take_over(worker):
+            if cells[at + 2] == cells[at + 3] and cells[self._NEXT_FILE] < self._firsts:
+                end = start = cells[self._NEXT_FILE]
+                while end < self._firsts and self._files[end] == self._files[start]:
+                    end += 1
+                cells[at + 2], cells[at + 3], cells[self._NEXT_FILE] = start, end, end
+            if cells[at + 2] < cells[at + 3]:
+                at += 2
+            elif cells[at] == cells[at + 1] and not self._take_over(worker):
                 return None
             cells[at] += 1
             return cells[at] - 1
@@ -104,12 +109,12 @@ class Plan:
         return True
 
     def set_running(self, worker: int, test: int | None, following: int | None) -> None:
-        at = self._at(worker) + 2
+        at = self._at(worker) + 4
         self._cells[at], self._cells[at + 1] = (_NONE if number is None else number for number in (test, following))
 
     def running(self, worker: int) -> tuple[int | None, int | None]:
         """Return the test that a worker runs, and the one that it has taken to run next."""
-        at = self._at(worker) + 2
+        at = self._at(worker) + 4
         test, following = (None if number == _NONE else number for number in self._cells[at : at + 2])
         return test, following
 
@@ -134,9 +139,9 @@ class _Workers:
 
     def __init__(self, session: pytest.Session) -> None:
         self._session, self._items = session, session.items
-        singles = sum(1 for item in self._items if item.get_closest_marker("first"))
+        firsts = sum(1 for item in self._items if item.get_closest_marker("first"))
         count = min(session.config.getoption("forks"), len(self._items))
-        self._plan = Plan([item.path for item in self._items], singles, count)
+        self._plan = Plan([item.path for item in self._items], firsts, count)
         self._count = count
         self._running: dict[Connection[Any, Any], tuple[int, int]] = {}  # its number and its pid, by what it tells
         self._base = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]

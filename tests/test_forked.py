@@ -90,8 +90,8 @@ def test_the_first_failure_ends_a_run_that_asks_for_it(tmp_path: Path) -> None:
 
 def test_each_test_is_taken_once() -> None:
     """Those that take the longest come first; a worker without work takes over whole files where it can."""
-    plan = Plan([*"sssaaaabbbbccccdddd"], singles=3, workers=4)
-    assert [plan.take(worker) for worker in (0, 1, 0)] == [0, 1, 2]
+    plan = Plan([*"xxyaaaabbbbccccdddd"], firsts=3, workers=4)
+    assert [plan.take(worker) for worker in (0, 1, 0)] == [0, 2, 1]
     assert [plan.take(worker) for worker in (0, 1, 2, 3)] == [3, 7, 11, 15]
     assert [plan.take(0) for _ in range(5)] == [4, 5, 6, 9, 10]  # the half of the part of worker 1
     rest = [plan.take(worker) for worker in (0, 1, 2, 3) * 4]
@@ -100,7 +100,7 @@ def test_each_test_is_taken_once() -> None:
 
 
 def test_a_part_is_divided_between_two_files() -> None:
-    plan = Plan([*"aaabbcccc", *"d"], singles=0, workers=2)
+    plan = Plan([*"aaabbcccc", *"d"], firsts=0, workers=2)
     assert plan.take(1) == 5
     for _ in range(4):
         plan.take(1)
@@ -109,7 +109,7 @@ def test_a_part_is_divided_between_two_files() -> None:
 
 
 def test_a_stopped_plan_gives_out_nothing() -> None:
-    plan = Plan([*"aaab"], singles=1, workers=1)
+    plan = Plan([*"aaab"], firsts=1, workers=1)
     assert plan.take(0) == 0
     plan.stop()
     assert plan.take(0) is None

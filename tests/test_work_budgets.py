@@ -46,11 +46,14 @@ Step = Callable[[], Any]
 
 
 class Operation(NamedTuple):
-    """What is done again and again, the kernel whose journal it writes to, and what is done before it, uncounted."""
+    """What is done again and again, the kernel whose journal it writes to, what is done before it, uncounted, and how
+    often: uncounted ones first. A long one that does the same each time needs few."""
 
     step: Step
     kernel: Kernel | None = None
     prepare: Callable[[], Awaitable[None]] | None = None
+    warm: int = WARM
+    times: int = TIMES
 
 
 class CallCounter:
@@ -105,14 +108,14 @@ async def once(operation: Operation) -> Figures:
     return figures
 
 
-async def least(operation: Operation, times: int = TIMES) -> Figures:
-    for _ in range(WARM):
+async def least(operation: Operation) -> Figures:
+    for _ in range(operation.warm):
         await once(operation)
     gc.collect()
     gc.disable()
     try:
-        measured = [await once(operation) for _ in range(times)]
-        blocks = [await allocations(operation) for _ in range(times)]
+        measured = [await once(operation) for _ in range(operation.times)]
+        blocks = [await allocations(operation) for _ in range(operation.times)]
     finally:
         gc.enable()
     return {name: min(figures[name] for figures in measured) for name in measured[0]} | {"allocations": min(blocks)}
@@ -258,7 +261,7 @@ async def vesper_compare(_: Path) -> AsyncIterator[Operation]:
     from lyra.vesper.evidence.differential import test
 
     program = program_of(vesper.load(NODE))
-    yield Operation(lambda: test(program, 2_000, 1))
+    yield Operation(lambda: test(program, 2_000, 1), warm=1, times=2)
 
 
 @asynccontextmanager

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from tests import warm
+from tests.cli.conftest import COMMAND as LYRA
+from tests.cli.conftest import TARGET as LYRA_TARGET
 from tests.cli.conftest import Done
 from tests.source import KEPT, PYTHONPATH
 
@@ -27,9 +29,10 @@ class Vega:
         self.env = {**kept, "HOME": str(folder / "home"), "PYTHONPATH": PYTHONPATH, "LC_ALL": "C.UTF-8"}
 
     def __call__(self, *args: str, given: str | None = None, command: list[str] = COMMAND, **env: str) -> Done:
-        """Run it to its end; another `command` than `vega` is started in a fresh interpreter."""
-        if command is COMMAND:
-            ended = warm.run(TARGET, args, cwd=self.folder, env={**self.env, **env}, given=given)
+        """Run it to its end; another `command` than `vega` and `lyra` is started in a fresh interpreter."""
+        target = TARGET if command is COMMAND else LYRA_TARGET if command is LYRA else ""
+        if target:
+            ended = warm.run(target, args, cwd=self.folder, env={**self.env, **env}, given=given)
             return Done(ended.returncode, ended.stdout, ended.stderr)
         done = subprocess.run(
             [*command, *args],

@@ -186,8 +186,6 @@ def answer_of_task(task: Any) -> RemoteAnswer:
 def read_cost(task: Any) -> Money:
     """Return what the other side says that the task cost, in its metadata (`usage.cost_usd`); nothing where it says
     none."""
-    from lyra.a2a.sdk import to_json
-
     usage = to_json(task).get("metadata", {}).get("usage")
     cost_usd = usage.get("cost_usd") if isinstance(usage, dict) else None
     if (

@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from lyra.agents.declaration.agent import AgentDeclaration
+from lyra.agents.declaration.agent import AgentDeclaration, ToolValue
 from lyra.core.hints import Out_co
 from lyra.core.tool import Tool
 
 if TYPE_CHECKING:
     from typing import Required, TypedDict, Unpack
 
-    from lyra.agents.declaration.agent import ToolValue
     from lyra.agents.declaration.hooks import AgentHooks, ContextPolicy
     from lyra.agents.declaration.memory import Memory
     from lyra.agents.session.agent_process import AgentProcess

@@ -27,7 +27,7 @@ from lyra.core.budgets.money import Money
 from lyra.core.checking.check import real
 from lyra.errors import ConfigError, DeadlineExceeded
 from lyra.kernel.interrupts.interrupt import Interrupt
-from lyra.kernel.kernel import Kernel
+from lyra.kernel.kernel import Kernel, KernelOptions
 from lyra.kernel.programs.context import Context
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from lyra.agents.session.events import AnyEvent
-    from lyra.kernel.kernel import KernelOptions
 
     class _Answer(Reply, Awaitable[Reply]):
         """What `run` gives for an agent without `output`: the Reply, or in a running loop an awaitable of it."""

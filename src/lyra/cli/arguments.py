@@ -15,14 +15,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from lyra.core.secrets.secret import is_reference
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, ToolError
 
 
 def setup_of(file: str, argument: str) -> Callable[[Any], Any]:
     """Return the function `setup` of the file; `argument` is the name of what it is called with."""
     import runpy
-
-    from lyra.errors import ConfigError
 
     sys.path.insert(0, str(Path(file).resolve().parent))  # what lies beside it can be imported, also later on
     saved, sys.stdout = sys.stdout, sys.stderr
@@ -44,8 +42,6 @@ def object_of(reference: str) -> Any:
     """Return what FILE:NAME represents: the file is run, as a program of yours is."""
     import importlib.util
     import os
-
-    from lyra.errors import ConfigError, ToolError
 
     file, colon, name = reference.rpartition(":")
     if not colon or not name.isidentifier():

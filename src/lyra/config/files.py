@@ -150,6 +150,34 @@ def write_private(path: Path, data: bytes) -> None:
     os.replace(temporary, path)
 
 
+def keep_word(path: Path, key: str, word: str) -> None:
+    """Set `section.name` in a settings file and leave every other line as it is; ConfigError where the file cannot be
+    read, or has the key in another form than on a line of its own."""
+    import tomllib
+
+    section, _, name = key.partition(".")
+    line = f'{name} = "{word}"'
+    with alone(path):
+        real = os.path.realpath(path)
+        text = _text(read_bytes(real, str(path)) or b"", str(path))
+        rows = text.removesuffix("\n").split("\n") if text else []
+        heads = [number for number, row in enumerate(rows) if row.split("#")[0].strip() == f"[{section}]"]
+        if not heads:
+            rows += ["", f"[{section}]"] if rows else [f"[{section}]"]
+        first = (heads[0] if heads else len(rows) - 1) + 1
+        end = next((number for number in range(first, len(rows)) if rows[number].lstrip().startswith("[")), len(rows))
+        old = [number for number in range(first, end) if rows[number].partition("=")[0].strip() == name]
+        rows[old[0] if old else first : old[0] + 1 if old else first] = [line]
+        changed = "\n".join(rows) + "\n"
+        try:
+            is_kept = tomllib.loads(changed)[section][name] == word
+        except (tomllib.TOMLDecodeError, KeyError, TypeError):
+            is_kept = False
+        if not is_kept:
+            raise ConfigError(f"{key} cannot be set there", place=str(path), hint=f"write {line} under [{section}]")
+        write_private(Path(real), changed.encode())
+
+
 @contextlib.contextmanager
 def alone(path: Path) -> Iterator[None]:
     """Hold the lock of a file; makes its folder, which only its owner can enter."""

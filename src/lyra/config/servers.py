@@ -21,6 +21,7 @@ from lyra.config.tables import AUTH_KINDS, TABLES, TRANSPORTS, UNSPOKEN, Column,
 from lyra.config.values import SettingSource, number_of, shape, to_number
 from lyra.core.checking.check import check_integer, check_keys, one_of, real
 from lyra.core.providers import TIMEOUTS, USUAL
+from lyra.core.rights.capability import Capability
 from lyra.core.secrets.secret import Secret, is_reference
 from lyra.errors import ConfigError
 
@@ -73,8 +74,6 @@ def _texts(_column: Column, value: Any, name: str, _source: SettingSource) -> tu
 
 
 def _hosts(column: Column, value: Any, name: str, source: SettingSource) -> tuple[str, ...]:
-    from lyra.core.rights.capability import Capability
-
     hosts = _texts(column, value, name, source)
     for host in hosts:
         Capability.of(f"net.http:{host}")  # says what is wrong with it

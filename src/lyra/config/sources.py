@@ -80,7 +80,11 @@ class Loading:
             self.layer("flag", self.cwd, self.flag_items(flags)),
             self.layer("managed", "/", self.read_managed_items()),
         ]
-        self.raise_mistakes()
+        if self.mistakes:
+            first, *others = self.mistakes
+            if others:
+                first.fields["also"] = [_in_one_line(other) for other in others[:ALSO_MAX]]
+            raise first
         return layers
 
     def project_layer(self, base: str, path: str | None) -> SettingsLayer:
@@ -113,14 +117,6 @@ class Loading:
 
     def mistake(self, message: str, place: str, *, hint: str | None, key: str = "", **fields: Any) -> None:
         self.mistakes.append(ConfigError(message[:_MESSAGE_LENGTH_MAX], hint=hint, place=place, key=key, **fields))
-
-    def raise_mistakes(self) -> None:
-        if not self.mistakes:
-            return
-        first, *others = self.mistakes
-        if others:
-            first.fields["also"] = [_in_one_line(other) for other in others[:ALSO_MAX]]
-        raise first
 
     # ------------------------------------------------------------ files
     def user_file(self) -> str | None:

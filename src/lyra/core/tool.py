@@ -181,7 +181,8 @@ class Tool(msgspec.Struct, frozen=True):
     `builtin`: it is one of Lyra's own tools, whose calls permission rules can parse; a user's tool of that name is not.
     `confined`: the program that runs it has no network and no folder to write in, so nothing can leave by a call.
     `polling`: it tells how something goes that takes its time, so that the same call with the same result is no loop.
-    `holds`: how the sandbox of a tool that runs commands would hold one with these rights.
+    `holds`: how the sandbox of a tool that runs commands would hold one with these rights. `check`: takes the arguments
+    as `run` does, changes nothing, and raises the ToolError of a call that cannot work: no person is asked about it.
     """
 
     name: str
@@ -204,6 +205,7 @@ class Tool(msgspec.Struct, frozen=True):
     confined: bool = False
     polling: bool = False
     holds: Callable[[Grant, str], Holding] | None = None
+    check: Callable[..., object] | None = None
 
     def __post_init__(self) -> None:
         put = msgspec.structs.force_setattr

@@ -17,7 +17,7 @@ from lyra.kernel.effects.gates import Declared
 from lyra.kernel.health import HealthMonitor
 from lyra.kernel.interrupts.service import InterruptService
 from lyra.kernel.journal.snapshots import SnapshotWriter
-from lyra.kernel.opening import Opening
+from lyra.kernel.opening import Opening, StoreTarget
 from lyra.kernel.pipelines.orchestrator import Orchestrator
 from lyra.kernel.process.links import Links
 from lyra.kernel.process.mailbox import Mailboxes
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from lyra.kernel.base.core import Core
     from lyra.kernel.base.subsystem import Subsystem
-    from lyra.kernel.opening import StoreTarget
     from lyra.kernel.process.process import Process
     from lyra.kernel.seams import Seams
 

@@ -17,7 +17,7 @@ from lyra.core import limits
 from lyra.core.checking.check import sendable_text
 from lyra.errors import LyraError, ProcessError, error_to_data
 from lyra.kernel.base.subsystem import Subsystem
-from lyra.kernel.workers.lifecycle import TERMINAL
+from lyra.kernel.workers.lifecycle import TERMINAL, LifecycleManager
 
 if TYPE_CHECKING:
     from lyra.core.clock import Timer
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
     from lyra.kernel.services.registry import ServiceRegistry
     from lyra.kernel.workers.envelope_table import EnvelopeTable
-    from lyra.kernel.workers.lifecycle import LifecycleManager
     from lyra.kernel.workers.rate_limits import RateLimiter
     from lyra.kernel.workers.usage import ResourceTracker
 

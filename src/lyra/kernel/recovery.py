@@ -22,24 +22,20 @@ from lyra.core.faultpoint import point
 from lyra.core.rights.capability import Grant
 from lyra.errors import Conflict, Corrupt, LyraError, StoreFull
 from lyra.kernel.base.acting import name_in
-from lyra.kernel.interrupts.service import Interrupt
+from lyra.kernel.interrupts.service import Interrupt, InterruptService
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.history import Fold, ProcessState, end_cut_off
 from lyra.kernel.journal.rows import error_from_row, text_of
-from lyra.kernel.journal.snapshots import EndedStates
-from lyra.kernel.process.links import read_signal
+from lyra.kernel.journal.snapshots import EndedStates, SnapshotWriter
+from lyra.kernel.process.links import Links, read_signal
 from lyra.kernel.process.process import Exit, Process
 from lyra.kernel.programs.context import Context
-from lyra.kernel.programs.registry import dormant_process
+from lyra.kernel.programs.registry import Programs, dormant_process
 from lyra.store.ended import subtract
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
-    from lyra.kernel.interrupts.service import InterruptService
-    from lyra.kernel.journal.snapshots import SnapshotWriter
-    from lyra.kernel.process.links import Links
     from lyra.kernel.programs.lifetime import Lifetimes
-    from lyra.kernel.programs.registry import Programs
     from lyra.kernel.supervision.handle import Supervisors
     from lyra.store.protocol import Store
 
@@ -214,7 +210,17 @@ class Recovery:
         spent = Usage.from_data(state.spent)
         process.count_spent(spent)
         if isinstance(scope, JoinableBudget) and state.created.budget is not None:
-            _restore_early(scope, parent, state)
+            # Restore the scope of a call that was made ahead of its turn. It counts above when its turn comes, but for
+            # the attempts that were cut off: those are charged at once.
+            cut_off = Usage.from_data(state.cut_off)
+            scope.around.charge(cut_off)
+            if parent is not None:
+                parent.count_spent(cut_off)
+            own = dict(state.spent)
+            subtract(own, state.cut_off)
+            scope.restore(Usage.from_data(own), Usage.from_data(state.peak), refused=state.refused)
+            if state.exit is None and state.cut_off:
+                scope.has_asked = False  # it asks again
         else:
             scope.charge(spent)
         if state.exit is not None:
@@ -338,20 +344,6 @@ def grant_of(created: rows.Created) -> Grant:
     return Grant.from_data({"layers": layers, "deny": [str(rule) for rule in grant.deny]})
 
 
-def _restore_early(scope: JoinableBudget, parent: Process | None, state: ProcessState) -> None:
-    """Restore the scope of a call that was made ahead of its turn. It counts above when its turn comes, but for the
-    attempts that were cut off: those are charged at once."""
-    cut_off = Usage.from_data(state.cut_off)
-    scope.around.charge(cut_off)
-    if parent is not None:
-        parent.count_spent(cut_off)
-    own = dict(state.spent)
-    subtract(own, state.cut_off)
-    scope.restore(Usage.from_data(own), Usage.from_data(state.peak), refused=state.refused)
-    if state.exit is None and state.cut_off:
-        scope.has_asked = False  # it asks again
-
-
 # Processes that came back from the store and whose program this kernel does not know. They continue when it is
 # registered, unless they are held back until all programs are there. `supervision.handle` keeps guards that wait for
 # theirs.
@@ -380,8 +372,6 @@ class DormantProcesses:
         self._by_program.setdefault(process.program, []).append((process, state))
         self._core.publish(process.pid, "process.dormant", {"program": process.program})
         _log.info("process %s waits for its program %s to be registered", process.pid, process.program)
-
-    # ------------------------------------------------------------------ programs that are not known
 
     def missing_program(self, process: Process) -> str | None:
         """Return the program that a process cannot continue without and that this kernel does not know; a guard's is
@@ -423,8 +413,6 @@ class DormantProcesses:
             for process, state in self._by_program.pop(program, ()):
                 if process.exit is None:
                     self.resume(process, state)
-
-    # ------------------------------------------------------------------ holding them back
 
     def hold_back(self) -> None:
         """Processes that are revived from now on are ready and wait, until they are let go."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from functools import update_wrapper
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import msgspec
 
@@ -19,7 +19,7 @@ from lyra.core.codec import to_plain
 from lyra.core.envelope import Envelope
 from lyra.errors import NoSuchProcess
 from lyra.kernel.base.acting import require_signal
-from lyra.kernel.cleanup import clean, shut_down
+from lyra.kernel.cleanup import Rounds, WorkerParts, clean, shut_down
 from lyra.kernel.interrupts.service import Answer, Interrupt
 from lyra.kernel.journal.rows import durable_value
 from lyra.kernel.pipelines.agents import AgentRun
@@ -31,10 +31,6 @@ from lyra.kernel.workers.envelope_table import with_ids
 from lyra.kernel.workers.lifecycle import ProcessControlBlock
 from lyra.kernel.workers.rate_limits import RateLimitUsage
 from lyra.kernel.workers.usage import COUNTED, RemainingBudget, ResourceUsage, SystemUsage
-
-if TYPE_CHECKING:
-    from lyra.kernel.cleanup import Rounds, WorkerParts
-
 
 P = ParamSpec("P")
 R = TypeVar("R")

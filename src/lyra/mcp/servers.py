@@ -32,7 +32,7 @@ from lyra.mcp.callback_routes import SharedContext
 from lyra.mcp.connection import Connection
 from lyra.mcp.settings import ServerSettings, describe_ignored_keys, read_file, server_keys, settings_of
 from lyra.mcp.state import ServerState
-from lyra.mcp.tools import tool_of
+from lyra.mcp.tools import list_prompts, list_resources, prompt_of, resource_of, tool_of, without_secrets
 from lyra.tools.function import tool
 
 SETTLE_S: Final = 5.0  # how long the first turn waits for servers
@@ -283,29 +283,21 @@ class McpServers:
     # ------------------------------------------------------------ resources and prompts
     async def resources(self, server: str) -> list[dict[str, str]]:
         """Return the resources of a server: `uri` or `uri_template`, `name`, `description`."""
-        from lyra.mcp.tools import list_resources
-
         connection = await self._ensure_started(server)
         listed: list[dict[str, str]] = await connection.ask(list_resources(connection.client()))
         return list(_without_secrets(connection, listed))
 
     async def read_resource(self, server: str, uri: str) -> Any:
-        from lyra.mcp.tools import resource_of
-
         connection = await self._ensure_started(server)
         return _without_secrets(connection, resource_of(await connection.ask(connection.client().read_resource(uri))))
 
     async def prompts(self, server: str) -> list[dict[str, Any]]:
         """Return the prompts of a server: `name`, `description`, `arguments`."""
-        from lyra.mcp.tools import list_prompts
-
         connection = await self._ensure_started(server)
         listed: list[dict[str, Any]] = await connection.ask(list_prompts(connection.client()))
         return list(_without_secrets(connection, listed))
 
     async def get_prompt(self, server: str, name: str, arguments: dict[str, str] | None = None) -> str:
-        from lyra.mcp.tools import prompt_of
-
         connection = await self._ensure_started(server)
         result = await connection.ask(connection.client().get_prompt(name, arguments))
         return str(_without_secrets(connection, prompt_of(result)))
@@ -318,8 +310,6 @@ class McpServers:
 
 
 def _without_secrets(connection: Connection, output: Any) -> Any:
-    from lyra.mcp.tools import without_secrets
-
     return without_secrets(output, connection.settings.secrets())
 
 

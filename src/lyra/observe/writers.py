@@ -81,18 +81,14 @@ class SqliteRecords:
             self._db.execute("PRAGMA synchronous = NORMAL")
             for statement in _SCHEMA:
                 self._db.execute(statement)
-            self._add_missing_columns()
+            # Give the table `calls` of an older version the columns that came since.
+            if self._missing_columns():
+                self._db.execute("BEGIN IMMEDIATE")
+                with self._db:
+                    for name in self._missing_columns():  # another process may have opened the file meanwhile
+                        self._db.execute(f"ALTER TABLE calls ADD COLUMN {name} {CALLS[name]}")
         except sqlite3.Error as error:
             raise ConfigError(f"{self.path} cannot be used for records: {error}") from None
-
-    def _add_missing_columns(self) -> None:
-        """Give the table `calls` of an older version the columns that came since."""
-        if not self._missing_columns():
-            return
-        self._db.execute("BEGIN IMMEDIATE")
-        with self._db:
-            for name in self._missing_columns():  # another process may have opened the file meanwhile
-                self._db.execute(f"ALTER TABLE calls ADD COLUMN {name} {CALLS[name]}")
 
     def _missing_columns(self) -> list[str]:
         known = {row[1] for row in self._db.execute("PRAGMA table_info(calls)")}

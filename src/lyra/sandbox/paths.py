@@ -86,7 +86,12 @@ class Beneath:
         try:
             if self._by_kernel:
                 return self._ask_kernel(relative, flags, mode, links=links)
-            return self._walk(relative, flags, mode, links=links)
+            for _ in range(_TRIES):
+                try:
+                    return self._walk_once(relative, flags, mode, links=links)
+                except _Swapped:
+                    continue
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         except OSError as error:
             if error.errno in _ESCAPES and (links or error.errno == errno.EXDEV):
                 raise self._escape(path) from None
@@ -122,14 +127,6 @@ class Beneath:
             number = ctypes.get_errno()
             if number != errno.EAGAIN:
                 raise OSError(number, os.strerror(number))
-        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-
-    def _walk(self, path: str, flags: int, mode: int, *, links: bool) -> int:
-        for _ in range(_TRIES):
-            try:
-                return self._walk_once(path, flags, mode, links=links)
-            except _Swapped:
-                continue
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     def _walk_once(self, path: str, flags: int, mode: int, *, links: bool) -> int:

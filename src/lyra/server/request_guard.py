@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.agents.sdk import budget as budget_scope
-from lyra.core.clock import SystemClock
+from lyra.core.clock import Clock, SystemClock
 from lyra.errors import BudgetExceeded
 from lyra.observe.otel.requests import request_span
 from lyra.server.token_limit import RequestWindow
 
 if TYPE_CHECKING:
     from lyra.core.budgets.budget import Limits
-    from lyra.core.clock import Clock
 
 
 Message = MutableMapping[str, Any]

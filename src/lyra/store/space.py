@@ -121,7 +121,8 @@ class Space(SqliteStore):
                 hint="use letters, digits, `.`, `_` and `-`, at most 64 of them, and begin with a letter or a digit",
             )
         self.name = name
-        self._stem = _stem(name)
+        # What the tables of a space are called, before the slash.
+        self._stem = f"{_MARK}{name}" if name.lower().startswith(_RESERVED) else name
         self._statements: dict[str, str] = {}
         self._is_inside = False  # True once statements are rewritten to name the space's tables
         super().__init__(path, durability=durability, busy_timeout_s=busy_timeout_s, writes=writes)
@@ -248,11 +249,6 @@ class Space(SqliteStore):
 def spaces(store: SqliteStore) -> list[str]:
     """Return the names of the spaces in an open store's file, in the order they were made."""
     return [_name(table) for (table,) in store._ask(_LISTED)]
-
-
-def _stem(name: str) -> str:
-    """Return what the tables of a space are called, before the slash."""
-    return f"{_MARK}{name}" if name.lower().startswith(_RESERVED) else name
 
 
 def _name(table: str) -> str:

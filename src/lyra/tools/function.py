@@ -113,6 +113,7 @@ class _Options(TypedDict, total=False):
     folders: tuple[str, ...]
     trusted: bool
     polling: bool
+    check: Callable[..., object] | None
     allowed_paths: list[str] | tuple[str, ...]
     allowed_commands: list[str] | tuple[str, ...]
     allowed_hosts: list[str] | tuple[str, ...]
@@ -163,6 +164,7 @@ def _make(
     needs: Any = (),
     needs_of: Callable[[dict[str, Any]], Iterable[Capability]] | None = None,
     idempotent: bool = False,
+    check: Callable[..., object] | None = None,
     **options: Any,
 ) -> Tool:
     if not callable(function):
@@ -192,7 +194,8 @@ def _make(
         needs=tuple(Capability.of(need) for need in needs),
         needs_of=needs_of,
         idempotent=idempotent,
-        run=CheckedFunction(function, arguments),
+        run=(run := CheckedFunction(function, arguments, check)),
+        check=run.check,
         **options,
     )
 
@@ -201,9 +204,12 @@ class CheckedFunction:
     """A function whose arguments are checked first. `is_async`: calling it gives an awaitable; `is_method`: it has to
     be `bound` to an object."""
 
-    __slots__ = ("arguments", "function", "is_async", "is_method", "takes")
+    __slots__ = ("_more", "arguments", "function", "is_async", "is_method", "takes")
 
-    def __init__(self, function: Callable[..., Any], arguments: Arguments) -> None:
+    def __init__(
+        self, function: Callable[..., Any], arguments: Arguments, more: Callable[..., object] | None = None
+    ) -> None:
+        self._more = more  # what else is checked of a call before a person is asked
         self.function = function
         self.arguments = arguments
         self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
@@ -219,6 +225,12 @@ class CheckedFunction:
     def bind(self, owner: Any) -> CheckedFunction:
         """Return the method bound to its object; a plain function is returned unchanged."""
         return CheckedFunction(self.function.__get__(owner), self.arguments) if self.is_method else self
+
+    def check(self, **arguments: Any) -> None:
+        """Raise the ToolError of a call that cannot work; it is not run."""
+        values = self.arguments.read({key: value for key, value in arguments.items() if key not in self.takes})
+        if self._more is not None:
+            self._more(**values)
 
     def __call__(self, **arguments: Any) -> Any:
         if not self.takes:
@@ -338,7 +350,6 @@ def _local(schema: Any) -> Any:
     return [_local(item) for item in schema] if isinstance(schema, list) else schema
 
 
-# ---------------------------------------------------------------- declared bounds
 # Bounds that a tool declares for itself: `allowed_paths`, `allowed_commands`, `allowed_hosts` beside what it needs.
 
 NeedsOf = Callable[[dict[str, Any]], Iterable[Capability]]

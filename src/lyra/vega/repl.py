@@ -22,7 +22,7 @@ from lyra.vega.machine.fiber import Fiber
 from lyra.vega.machine.link import Code, LinkedProgram
 from lyra.vega.runtime.driver import PROGRAMS, vega_process
 from lyra.vega.runtime.rights import Rights
-from lyra.vega.runtime.world import RunOptions, World
+from lyra.vega.runtime.world import RunOptions, World, world_of
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.parser import parse_all
 from lyra.vega.syntax.source import Source
@@ -306,8 +306,6 @@ class Interactive(World):
 
 @give_name("lyra:vega.repl")
 async def _pieces(ctx: Context, run_id: str) -> None:
-    from lyra.vega.runtime.world import world_of
-
     world = world_of(ctx, run_id)
     assert isinstance(world, Interactive)
     await world.serve(ctx)

@@ -6,7 +6,6 @@ import json
 import os
 import pty
 import select
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ import pytest
 
 from lyra.cli.commands.trust import render_passed_over
 from lyra.config.asks import Ask, FileAsks
-from tests import trusting
+from tests import trusting, warm
+from tests.cli.conftest import TARGET
 
 RULES = 'allow = ["Bash(make *)"]\ndeny = ["Read(x)"]\n'
 AGENT = ("agent", "-p", "go", "--model", "sim/echo")
@@ -34,10 +34,11 @@ def allows(lyra: Any, *flags: str) -> bool:
 
 def at_a_terminal(lyra: Any, answer: str, *args: str, before: str = "") -> tuple[int, str]:
     """The command on a terminal of its own: what it printed there; the answer is typed once it asks."""
+    command = [*warm.command(TARGET), *args]
     pid, fd = pty.fork()
     if pid == 0:
         os.chdir(lyra.folder)
-        os.execve(sys.executable, [*lyra.command, *args], lyra.env)
+        os.execve(command[0], command, lyra.env)
     os.write(fd, before.encode())
     shown, typed, end = b"", False, time.monotonic() + 60
     while time.monotonic() < end:

@@ -317,6 +317,18 @@ async def test_a_read_outside_is_asked_about_and_a_folder_can_be_added(
 
 
 @one_vendor
+async def test_a_wait_of_compact_is_told(vendor: Vendor, provider: FakeVendor, tmp_path: Path) -> None:
+    settings = Path(os.environ["HOME"]) / ".config" / "lyra" / "lyra.toml"
+    settings.write_text("[retry]\nmax_attempts = 2\ninitial_s = 0.05\n")
+    provider.say(Answer("One."), Answer("Two."), Answer("no room", status=529), Answer("They said one."))
+    async with editing(tmp_path, vendor.model) as (editor, agent, session):
+        for words in ("a", "b", "/compact"):
+            await agent.prompt(session_id=session, prompt=text(words))
+        await editor.until(lambda: "overloaded, again in" in editor.text())
+        assert "(2 of 2)" in editor.text()
+
+
+@one_vendor
 async def test_compact_tells_why_it_failed(vendor: Vendor, provider: FakeVendor, tmp_path: Path) -> None:
     settings = Path(os.environ["HOME"]) / ".config" / "lyra" / "lyra.toml"
     settings.write_text("[retry]\nmax_attempts = 2\ninitial_s = 0.05\n")

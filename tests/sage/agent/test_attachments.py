@@ -181,6 +181,25 @@ async def test_an_attached_image_is_sent_once(project: Project) -> None:
     assert [part["type"] for part in parts] == ["text", "image"]
 
 
+async def test_a_custom_command_attaches_the_image_that_it_names(project: Project) -> None:
+    """As well as its files, and also one that comes with the arguments."""
+    for name in ("shot.png", "other.png"):
+        (project.folder / name).write_bytes(PNG)
+    folder = project.home / ".config/lyra/commands"
+    folder.mkdir(parents=True)
+    (folder / "look.md").write_text("Compare @shot.png with $ARGUMENTS and @a.py:1-2.")
+    async with project.open({"text": "Two dots."}) as session:
+        result = await run_command(session, "/look @other.png")
+        told = str(result.blocks)
+        assert "image shot.png, 48 bytes" in told
+        assert "image other.png, 48 bytes" in told
+        assert result.prompt is not None
+        await say(session, result.prompt, **result.send_with)
+        parts = session.messages[0].content
+    assert [part["type"] for part in parts].count("image") == 2
+    assert "line 2" in str([part for part in parts if part["type"] == "text"])
+
+
 def test_what_is_no_image_is_not_sent(tmp_path: Path) -> None:
     """A file that only has the name of an image is told; one that does not exist is text."""
     (tmp_path / "no.png").write_text("secret")

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from lyra.core.rights.capability import Capability
-from lyra.core.tool import rights
+from lyra.core.tool import Tool, rights
+from lyra.errors import ToolError
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.commands.registry import run_command
 from lyra.tools.http_guard import host_and_port
@@ -187,6 +188,70 @@ async def test_a_host_is_opened_to_commands_in_the_middle_of_a_session(project: 
         assert results(await Person("deny").talk(session, "go"))[0].startswith("[]")
         await run_command(session, "/permissions allow WebFetch(pypi.example)")
         assert results(await Person("deny").talk(session, "go"))[0].startswith("[http://")
+
+
+async def test_a_call_that_cannot_work_is_not_asked_about(repository: Project) -> None:
+    """An edit of text that is not there, a file that was not read, wrong arguments, what the tool Git or the sandbox
+    never does: the model is told at once, and a person is asked about what can work."""
+    repository.write("unread.py", "y = 1\n")
+    repository.write("a.ipynb", '{"cells": []}')
+    change = {"old_string": "nothing like it", "new_string": "x"}
+    script = [
+        call("Read", file_path="src/a.py"),
+        call("Read", file_path="a.ipynb"),
+        call("Edit", file_path="src/a.py", **change),
+        call("MultiEdit", file_path="src/a.py", edits=[{**change, "old_string": "total"}, change]),
+        call("Edit", file_path="unread.py", old_string="y", new_string="z"),
+        call("Write", file_path="unread.py", content="z"),
+        call("Edit", file_path="src/a.py", old_string="total", new_string="total"),
+        call("Write", file_path="new.py", text="z"),
+        call("NotebookEdit", notebook_path="a.ipynb", cell=3, new_source="x"),
+        call("Git", command="log --oneline"),
+        *bash("git add -A && git commit -m 'One'", f"cd {repository.folder} && git switch -c b", "git push o main"),
+        *bash("git init /tmp/x && cd /tmp/x && git commit -m x", "cd /tmp && git commit -m x"),
+        call("Edit", file_path="src/a.py", old_string="total", new_string="sum"),
+        {"text": "."},
+    ]
+    person = Person("deny")
+    async with repository.open(*script, options={"attended": True, "max_turns": 60}) as session:
+        lines = await person.talk(session, "go")
+    told = ["is not in src/a.py", "edit 2 of 2: old_string is not in", *["has not been read"] * 2, "are the same"]
+    told += ["unknown field `text`", "there is no cell 3", "to read, run git with Bash", *["use the tool Git"] * 3]
+    told += ["answered deny"] * 3
+    assert [words for words, text in zip(told, results(lines)[2:], strict=True) if words not in text] == []
+    assert person.asked[:2] == ["git init /tmp/x && cd /tmp/x && git commit -m x", "cd /tmp && git commit -m x"]
+    assert "'new_string': 'sum'" in person.asked[2]
+    assert len(lines[-1]["denied"]) == 3
+
+
+async def test_a_question_says_which_sub_agent_asks(project: Project) -> None:
+    task = call("Task", description="count docs", prompt="Count the docs.")
+    script = [task, *bash("touch x"), {"text": "None."}, *bash("touch y"), {"text": "."}]
+    asked = []
+    async with project.open(*script, options={"attended": True}) as session:
+        async for line in session.send("go"):
+            if line["type"] == "interrupt":
+                asked.append((line["arguments"]["command"], line.get("agent")))
+                await session.answer(line["id"], "deny")
+    assert asked == [("touch x", "general: count docs"), ("touch y", None)]
+
+
+async def test_a_tool_says_itself_which_calls_cannot_work(project: Project) -> None:
+    """By `check`, which takes what `run` does; a mistake in it is no reason to pass over the question."""
+
+    def check(amount: int) -> None:
+        if amount > 10:
+            raise ToolError("there is not so much")
+        assert amount > 1
+
+    schema = {"type": "object", "properties": {"amount": {"type": "integer"}}}
+    pay = Tool("pay", schema=schema, run=lambda amount: f"paid {amount}", check=check)
+    script = [*(call("pay", amount=amount) for amount in (11, 1, 2)), {"text": "."}]
+    person = Person("allow")
+    async with project.open(*script, options={"attended": True, "tools": (pay,)}) as session:
+        told = results(await person.talk(session, "go"))
+    assert told == ["there is not so much", "paid 1", "paid 2"]
+    assert person.asked == ["{'amount': 1}", "{'amount': 2}"]
 
 
 async def test_the_mode_sandboxed_asks_for_everything_but_commands(project: Project) -> None:

@@ -15,7 +15,7 @@ from tests.sage.open_session import Project, call, say
 
 NAMES = {
     *("help", "clear", "compact", "init", "config", "checkpoint", "restore", "undo", "cost", "context", "status"),
-    *("effort", "redo"),
+    *("effort", "redo", "theme"),
     *("resume", "fork", "plan", "title", "model", "output", "tools", "mcp", "permissions", "memory", "tasks"),
     *("diff", "review", "doctor", "export", "exit", "commands", "expand", "rewind", "add-dir"),
 }

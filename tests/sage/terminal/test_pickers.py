@@ -56,6 +56,26 @@ def test_a_session_is_picked_by_what_was_said_in_it(sage: SageTerminal) -> None:
     assert "heron" in str(sage.model.requests[-1].messages)
 
 
+def test_two_terminals_in_one_project(sage: SageTerminal) -> None:
+    """Each in a process of its own: an undo in one leaves what the other did, and `sage -r` offers both afterwards."""
+    rule = ("--allowed-tools", "Write", "--allowed-tools", "Bash")
+    first = sage.script(call("Bash", command="echo a > a.txt"), {"text": "First."}).start(*rule)
+    second = sage.script(call("Write", file_path="b.txt", content="b\n"), {"text": "Second."}).start(*rule)
+    for screen in (first.wait_for_prompt(), second.wait_for_prompt()):
+        screen.send("make it\r")
+    first.wait_for("First\\.").wait_for_prompt()
+    second.wait_for("Second\\.").wait_for_prompt()
+    first.line("/undo").wait_for("turn 1 is undone").wait_for_prompt()
+    assert [path.name for path in sage.folder.glob("*.txt")] == ["b.txt"]
+    first.line("/redo").wait_for("as before the undo").wait_for_prompt()
+    second.line("/undo").wait_for("turn 1 is undone").wait_for_prompt()
+    assert [path.name for path in sage.folder.glob("*.txt")] == ["a.txt"]
+    for screen in (first, second):
+        screen.send("\x04").wait_for_end()
+    screen = sage.start("-r")
+    screen.wait_for("session +2\\n.*make it .*1 turn.*\\n.*make it .*1 turn")
+
+
 def test_escape_twice_goes_back_to_an_earlier_prompt(sage: SageTerminal) -> None:
     """Files and conversation are as before it, and its text is in the prompt, before what is typed there."""
     sage.write("export.py", SOURCE)

@@ -102,3 +102,41 @@ def test_variables_are_settings_too(sage: SageTerminal) -> None:
     assert b"\x07" in screen.raw
     screen.send("word").wait_for("^› word")
     screen.send("\x1b").wait_for("^: word")
+
+
+# ---------------------------------------------------------------- /theme
+
+
+def test_a_theme_is_chosen_from_samples_and_kept(sage: SageTerminal) -> None:
+    """The list shows each theme in its own colours; the one that is taken counts at once and in the next session."""
+    settings(sage, "sage.notify", "off")
+    file = sage.home / ".config/lyra/lyra.toml"
+    file.write_text(f"# mine\n{file.read_text()}\n[agent]\nmax_tokens = 900\n")
+    edit = call("Write", file_path="a.txt", content="x\n")
+    screen = sage.script(edit, {"text": "Done."}).start("--allowed-tools", "Write")
+    screen.wait_for_prompt().line("/theme").wait_for("colour-blind +\\+ added").wait_for("blue and yellow in place")
+    assert b"\x1b[32m+ added" in screen.raw  # dark
+    assert b"\x1b[94m+ added" in screen.raw  # colour-blind
+    screen.send("blind\r").wait_for("theme: colour-blind, kept in").wait_for_prompt()
+    assert file.read_text() == ('# mine\n[sage]\ntheme = "colour-blind"\nnotify = "off"\n\n[agent]\nmax_tokens = 900\n')
+    before = len(screen.raw)
+    screen.line("go").wait_for("Done\\.").wait_for_prompt()
+    assert b"\x1b[94m" in screen.raw[before:]
+    assert b"\x1b[32m" not in screen.raw[before:]
+    edit = call("Write", file_path="b.txt", content="x\n")
+    again = sage.script(edit, {"text": "Done."}).start("--allowed-tools", "Write")
+    again.wait_for_prompt().line("go").wait_for("Done\\.").wait_for_prompt()
+    assert b"\x1b[94m" in again.raw
+    again.line("/theme dark").wait_for("theme: dark, kept").wait_for_prompt()
+    assert 'theme = "dark"\n' in file.read_text()
+
+
+def test_a_file_with_the_theme_elsewhere_is_left_as_it_is(sage: SageTerminal) -> None:
+    settings(sage, "sage.notify", "off")
+    file = sage.home / ".config/lyra/lyra.toml"
+    file.write_text('sage = { notify = "off" }\n')
+    screen = sage.script({"text": "."}).start()
+    screen.wait_for_prompt().line("/theme light").wait_for("sage.theme cannot be set there").wait_for(
+        "under \\[sage\\]"
+    )
+    assert file.read_text() == 'sage = { notify = "off" }\n'

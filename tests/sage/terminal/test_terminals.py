@@ -193,6 +193,31 @@ def test_without_a_model_the_simulated_one_is_offered(sage: SageTerminal) -> Non
     screen.line("hello there").wait_for("^  hello there")
 
 
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (("CLAUDE.md",), "import  CLAUDE.md is here: sage import takes over"),
+        (
+            (".claude/settings.json", ".cursor/rules/a.mdc"),
+            "import  .claude and .cursor are here: sage import takes over",
+        ),
+        ((".claude/settings.json", ".lyra/commands/a.md"), ""),
+        (("README.md",), ""),
+    ],
+)
+def test_the_first_screen_tells_of_files_of_other_agents(
+    sage: SageTerminal, names: tuple[str, ...], words: str
+) -> None:
+    """Until something was taken over."""
+    (sage.home / ".local/share/lyra/sage-history").unlink()
+    for name in names:
+        sage.write(name, "{}")
+    screen = sage.script({"text": "Hello."}).start("--trust-folder")
+    screen.wait_for("Three things to try").wait_for_prompt()
+    assert ("sage import" in screen.text) == bool(words)
+    assert words in screen.text
+
+
 def test_without_a_model_enter_leaves(sage: SageTerminal) -> None:
     screen = sage.start_bare()
     screen.wait_for("enter  leave").line("")

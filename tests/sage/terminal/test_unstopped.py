@@ -147,6 +147,35 @@ def test_compact_tells_why_it_failed(vendor: Vendor, provider: FakeVendor, tmp_p
 
 
 @one_vendor
+def test_a_wait_of_compact_is_counted_down_and_esc_ends_it(
+    vendor: Vendor, provider: FakeVendor, screen: PtyTerminal
+) -> None:
+    """As in a turn; the conversation stays, and can be shortened afterwards."""
+    waiting = Answer("slow down", status=429, retry_after="90")
+    provider.say(Answer("One."), Answer("Two."), waiting, Answer("They said one."), Answer("Three."))
+    screen.line("a").wait_for("^  One").wait_for_prompt()
+    screen.line("b").wait_for("^  Two").wait_for_prompt()
+    screen.line("/compact").wait_for(r"Waits +rate limited, again in (90|89|88) s \(2 of 10\)")
+    screen.wait_for(r"again in (87|86|85) s \(2 of 10\)")
+    screen.send("\x1b").wait_for("the compaction was interrupted; the conversation is as before")
+    assert "again in" not in screen.display
+    screen.wait_for_prompt().line("/compact").wait_for(r"tokens before, .* now").wait_for_prompt()
+    screen.line("c").wait_for("^  Three").wait_for_prompt()
+
+
+@one_vendor
+def test_a_wait_of_an_automatic_compaction_is_counted_down(
+    vendor: Vendor, provider: FakeVendor, screen: PtyTerminal
+) -> None:
+    waiting, full = Answer("slow down", status=429, retry_after="90"), vendor.window * 95 // 100
+    provider.say(Answer("One."), Answer("Two.", input_tokens=full), waiting)
+    screen.line("a").wait_for("^  One").wait_for_prompt()
+    screen.line("b").wait_for("^  Two").wait_for_prompt()
+    screen.line("c").wait_for(r"Waits +rate limited, again in \d\d s \(2 of 10\)")
+    screen.send("\x1b").wait_for("interrupted; what was said stays")
+
+
+@one_vendor
 def test_automatic_compaction_says_one_line(vendor: Vendor, provider: FakeVendor, screen: PtyTerminal) -> None:
     full = vendor.window * 95 // 100
     provider.say(Answer("One."), Answer("Two.", input_tokens=full), Answer("They said one and two."), Answer("Seven."))

@@ -23,13 +23,14 @@ from lyra.vesper.evidence.compare import compare
 from lyra.vesper.evidence.properties import problems_of
 from lyra.vesper.nodes.model import TestCase
 from lyra.vesper.reference.run import run as reference
-from tests.cases import cases
+from tests.cases import ALL, cases
 from tests.vesper.language import corpus
 from tests.vesper.language.known import KNOWN, KNOWN_DIVERGENT, known_cases
 from tests.vesper.language.world import MODES, ShopServer, runtime_for
 
 PATHS = ("python", "direct", "reference")
 INPUTS = cases(300)
+REFERENCE_INPUTS = 30 if ALL else 15
 _EXPECTED = re.compile(r"^# expect: (\w+)\[(\w+)\] (\d+):(\d+)$", re.MULTILINE)
 
 
@@ -82,7 +83,7 @@ def test_paths_agree_on_generated_inputs(path: Path) -> None:
 
 @pytest.mark.parametrize("path", corpus.pure(), ids=corpus.name_of)
 def test_the_reference_agrees_on_generated_inputs(path: Path) -> None:
-    report = differential.test(corpus.program(path), 30, seed=20, first=reference)
+    report = differential.test(corpus.program(path), REFERENCE_INPUTS, seed=20, first=reference)
     assert (report.divergences > 0) == (corpus.name_of(path) in KNOWN_DIVERGENT), report.kept
 
 
@@ -111,8 +112,8 @@ def test_cases_of_a_node_that_acts(path: Path, evaluator: str, tmp_path: Path, s
 
 @pytest.mark.parametrize("path", corpus.effectful(), ids=corpus.name_of)
 def test_paths_agree_on_simulated_effects(path: Path) -> None:
-    report = differential.test(corpus.program(path), 60, seed=21)
-    third = differential.test(corpus.program(path), 30, seed=22, first=reference)
+    report = differential.test(corpus.program(path), 2 * REFERENCE_INPUTS, seed=21)
+    third = differential.test(corpus.program(path), REFERENCE_INPUTS, seed=22, first=reference)
     divergent = report.divergences + third.divergences > 0
     assert divergent == (corpus.name_of(path) in KNOWN_DIVERGENT), (report.kept, third.kept)
 

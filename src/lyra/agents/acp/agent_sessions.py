@@ -21,6 +21,7 @@ from acp import helpers, schema
 
 from lyra.agents.acp.editor_agent import (
     INTERNAL_ERROR,
+    EditorQuestions,
     EditorSession,
     EditorSessions,
     SessionRequest,
@@ -29,16 +30,14 @@ from lyra.agents.acp.editor_agent import (
 )
 from lyra.agents.acp.refusals import STOP_REASONS, EditorPrompt, invalid, refusal
 from lyra.agents.acp.updates import render_text
-from lyra.agents.session.events import AnswerDone, line_of
+from lyra.agents.session.events import AnswerDone, QuestionLine, line_of
 from lyra.agents.session.shared import questions_below, runtime_of, stop_turn
 from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.errors import AgentFailed, EffectInDoubt, LyraError
 
 if TYPE_CHECKING:
-    from lyra.agents.acp.editor_agent import EditorQuestions
     from lyra.agents.agent import Agent
     from lyra.agents.session.agent_process import AgentProcess
-    from lyra.agents.session.events import QuestionLine
     from lyra.agents.session.replies import Pending
     from lyra.core.message import Message
     from lyra.core.rights.capability import Grant

@@ -23,11 +23,10 @@ from acp import PROTOCOL_VERSION, RequestError, helpers, schema
 from lyra._version import __version__
 from lyra.agents.acp.refusals import INVALID_REQUEST, EditorPrompt, invalid, read_prompt, refusal
 from lyra.agents.acp.updates import TurnUpdates, call_title, diff_of, kind_of, message_updates, render_text
-from lyra.agents.session.events import QuestionLine
+from lyra.agents.session.events import AnyLine, QuestionLine
 from lyra.errors import LyraError
 
 if TYPE_CHECKING:
-    from lyra.agents.session.events import AnyLine
     from lyra.core.message import Message
 
 

@@ -21,7 +21,7 @@ from lyra.core.message import Message
 from lyra.errors import LyraError
 from lyra.kernel.forks import start_fork
 from lyra.kernel.journal import rows
-from lyra.kernel.journal.fork_rows import fork_records
+from lyra.kernel.journal.fork_rows import ForkPoint, fork_records
 from lyra.models.provider import Request
 from lyra.models.tokens import ConversationTokens, Estimator
 from lyra.observe.timeline.state import StoredRows
@@ -29,7 +29,6 @@ from lyra.observe.timeline.timeline import RunTimeline
 from lyra.store.standing import vouch
 
 if TYPE_CHECKING:
-    from lyra.kernel.journal.fork_rows import ForkPoint
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
     from lyra.kernel.programs.handle import Handle

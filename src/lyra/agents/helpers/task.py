@@ -31,13 +31,12 @@ from lyra.core.limits import NAME_LENGTH_MAX, QUOTA_DEFAULTS
 from lyra.core.rights.capability import Grant
 from lyra.core.tool import Tool
 from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, LimitExceeded, ToolError
-from lyra.kernel.programs.context import OwnContext
+from lyra.kernel.programs.context import Context, OwnContext
 from lyra.tools.function import tool
 from lyra.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
-    from lyra.kernel.programs.context import Context
     from lyra.tools.permissions.decision import Permissions
 
 
@@ -154,7 +153,6 @@ def text_of(value: Any) -> str:
         raise ConfigError(f"{type(value).__name__} cannot be passed on as a message: {error}") from None
 
 
-# ---------------------------------------------------------------- task
 _NAME: Final = "Task"
 _PROMPT_CHARS_MAX: Final = 100_000
 Kind = Literal["general", "explore"]

@@ -219,14 +219,18 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
         messages = [message.to_data() for message in add]
         await self._order({"lyra.revise": {"keep": check_integer(keep, "keep", least=0), "add": messages}})
 
-    async def compact(self, focus: str = "") -> None:
-        """Replace all but the last turn by a summary in what the model is sent; `focus` says what it must keep."""
-        await self._order({"lyra.compact": focus})
+    async def compact(self, focus: str = "", *, on_event: Callable[[AgentEvent], object] | None = None) -> None:
+        """Replace all but the last turn by a summary in what the model is sent; `focus` says what it must keep, and
+        `on_event` is told of waits for the provider."""
+        await self._order({"lyra.compact": focus}, on_event)
 
-    async def _order(self, order: dict[str, Any]) -> None:
+    async def _order(self, order: dict[str, Any], on_event: Callable[[AgentEvent], object] | None = None) -> None:
         self._check_loop()
         require_send(self._process)
-        await runtime_of(self._kernel).ask(self._process, order)
+        pending = runtime_of(self._kernel).ask(self._process, order)
+        if on_event is not None:
+            pending.sink = FeedSink(self._kernel, on_event)
+        await pending
 
     def _mark(self) -> None:
         """Taint the process by an answer of an agent that has read text from outside."""

@@ -14,19 +14,18 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.agents.session.events import UsageTold
-from lyra.agents.session.replies import last_answer
+from lyra.agents.session.replies import Sink, last_answer
 from lyra.core.budgets.budget import NOTHING, Budget, Reservation, Usage
 from lyra.core.message import Message
 from lyra.core.providers import answer_tokens_max
 from lyra.core.tool import ToolCall, ToolResult
 from lyra.errors import InvalidTransition, LyraError
 from lyra.kernel.journal.rows import error_from_row
-from lyra.models.stream import TokenUsage
-from lyra.models.tokens import answer_tokens
+from lyra.models.stream import Completion, TokenUsage
+from lyra.models.tokens import ConversationTokens, answer_tokens
 
 if TYPE_CHECKING:
     from lyra.agents.session.early_call import EarlyCall
-    from lyra.agents.session.replies import Sink
     from lyra.agents.session.session import AgentSession, Metrics
     from lyra.agents.session.shared import AgentRuntime
     from lyra.core.policies.rate import RateLimit
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
     from lyra.models.pricing import Price
     from lyra.models.provider import LLMProvider, Request
     from lyra.models.settings import Timeouts
-    from lyra.models.stream import Completion
-    from lyra.models.tokens import ConversationTokens
 
 
 ANSWER_TOKENS_USUAL: Final = 8_192  # where a model's longest answer is not known, and the least that is reserved
@@ -65,6 +62,7 @@ class ModelCall:
     is_last = True  # no further model is tried after this one
     is_shortened = False  # the budget pays for a shorter answer than `tokens_wanted`
     retry: Retry | None = None
+    waits_sink: Sink | None = None  # told of waits where the answer itself is not streamed
 
     def __init__(
         self,

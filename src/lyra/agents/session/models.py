@@ -21,8 +21,8 @@ from lyra.core.secrets.process_keys import add_key_source
 from lyra.core.secrets.redact import redact, redact_data
 from lyra.errors import CapabilityDenied, ConfigError, EffectFailed
 from lyra.models.client import LLMClient
-from lyra.models.pricing import Prices
-from lyra.models.provider import LLMProvider
+from lyra.models.pricing import Price, Prices
+from lyra.models.provider import LLMProvider, Request
 from lyra.models.settings import secrets_of
 from lyra.models.tokens import Estimator
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from lyra.core.clock import Clock
     from lyra.kernel.effects.gates import Gate, TwoGates
     from lyra.kernel.kernel import Kernel
-    from lyra.models.pricing import Price
-    from lyra.models.provider import Request
 
 
 _MANY: Final = 10**9  # requests of one call that may ask its model any number of times

@@ -18,8 +18,8 @@ from lyra.agents.session.models import AgentModels
 from lyra.agents.session.open_questions import OpenQuestions
 from lyra.agents.session.records import begin_session, call_record, is_root, session_record, tell_model_call
 from lyra.agents.session.session import AgentSession
-from lyra.core.effect import canonical_hash
-from lyra.core.tool import caller
+from lyra.core.effect import Effect, canonical_hash
+from lyra.core.tool import JobLog, Tool, caller
 from lyra.errors import LyraError
 from lyra.kernel.base.waiting import suspend
 from lyra.kernel.process.process import GIVEN_UP, Process
@@ -31,8 +31,6 @@ from lyra.observe.exports import export_as_configured
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
     from lyra.agents.session.model_call import ModelCall
-    from lyra.core.effect import Effect
-    from lyra.core.tool import JobLog, Tool
     from lyra.kernel.interrupts.interrupt import Interrupt
     from lyra.kernel.kernel import Kernel
     from lyra.models.client import LLMClient

@@ -36,7 +36,7 @@ from lyra.core import codec
 from lyra.core.rights.capability import VERBS, Capability, Grant
 from lyra.core.secrets.visible import visible
 from lyra.core.tool import Tool, ToolCall
-from lyra.errors import ApprovalRefused, CapabilityDenied, DeadlineExceeded, Denied, LyraError
+from lyra.errors import ApprovalRefused, CapabilityDenied, DeadlineExceeded, Denied, LyraError, ToolError
 from lyra.kernel.process.replay import next_key, upcoming
 from lyra.kernel.programs.journaled_call import once, read
 from lyra.sandbox.protection.protected_places import is_own
@@ -56,6 +56,7 @@ _ROW: Final = "admit"
 _KEPT: Final = "kept"
 _GRANT: Final = "grant"
 _HOOK: Final = "hook"
+_CHECK: Final = "check"  # the call cannot work
 _CHANGED_AGAIN: Final = "a hook would change the arguments that a person has chosen"
 _NO_PERSON: Final = "no person is there to be asked"
 _QUESTION: Final = Capability("human.ask", "confirmation")
@@ -95,6 +96,8 @@ async def admit(turn: Turn, tool: Tool, call: ToolCall, hook: HookOutcome | None
     case = Case(runtime, turn.session, tool, call, process.grant, hook=hook)
     row = read(process, _ROW, case.decide)
     case.read(row)
+    if row["source"] == _CHECK:
+        raise ToolError(row["reason"], hint=row["hint"], reason=row["code"])
     if not replaying:
         publish(runtime, process, call, row)
     if (row["decision"] == "ask" or row.get(UNANSWERED)) and turn.has_hooks:
@@ -205,6 +208,9 @@ class Case:
         except Exception as error:  # noqa: BLE001 - a tool's `needs_of` may raise anything; there has to be a row
             message = error.message if isinstance(error, LyraError) else f"{type(error).__name__}: {error}"
             decision = PermissionDecision("deny", None, f"it cannot be judged: {message}", "error")
+        flaw = self._find_flaw() if decision.decision == "ask" else None
+        if flaw is not None:
+            decision = PermissionDecision("deny", None, flaw.message, _CHECK)
         shown = self.runtime.clean(_describe_subject(self.call, self._subject))
         if decision.decision == "ask" and len(shown) > _SHOWN_CHARS_MAX:
             reason = f"{decision.reason}, and it is too long to be shown to a person"
@@ -220,8 +226,21 @@ class Case:
             "tainted": tainted,
             **({"linked": True} if self._linked else {}),
             **({OWN_TEXT: True} if self._gives_own_text() else {}),
+            **({"hint": flaw.hint, "code": str(flaw.fields.get("reason", ""))} if flaw is not None else {}),
             **({UNANSWERED: True} if self._unanswered and decision.decision == "deny" else {}),
         }
+
+    def _find_flaw(self) -> ToolError | None:
+        """Return why the call cannot work, so that no person is asked about it; no file outside is looked at."""
+        if self.tool.check is None or (self.subject.kind == "path" and not self.subject.inside):
+            return None
+        try:
+            self.tool.check(**self.call.arguments)
+        except ToolError as error:
+            return error
+        except Exception:  # noqa: BLE001 - it is no answer then, and the person is asked
+            return None
+        return None
 
     def _read_subject(self) -> Subject:
         given = _find_path(self.tool, self.call.arguments, self.permissions)

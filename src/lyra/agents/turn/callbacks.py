@@ -29,13 +29,12 @@ from lyra.core.tool import Tool, ToolCall
 from lyra.errors import CapabilityDenied, DeadlineExceeded, LyraError
 from lyra.kernel.journal.rows import ASIDE
 from lyra.models.provider import Request
-from lyra.models.stream import CUT_BY_BUDGET
+from lyra.models.stream import CUT_BY_BUDGET, Completion
 from lyra.models.tokens import ConversationTokens
 
 if TYPE_CHECKING:
     from lyra.agents.turn.turn import Turn
     from lyra.kernel.interrupts.interrupt import Answer
-    from lyra.models.stream import Completion
 
 
 _SHOWN_CHARS_MAX: Final = 4_000  # of a server's message, or of its form

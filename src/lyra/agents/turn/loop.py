@@ -17,12 +17,12 @@ import msgspec
 from lyra.agents.declaration.output import message_of
 from lyra.agents.session.early_call import current_early_call
 from lyra.agents.session.events import AnswerDone, AnswerFailed, Restart, Text
-from lyra.agents.session.model_call import AgentState
+from lyra.agents.session.model_call import AgentExecution, AgentState
 from lyra.agents.session.open_questions import scopes
 from lyra.agents.session.records import turn_record
-from lyra.agents.session.replies import GO_ON, MarkedReply, Pending, Reply, last_answer
-from lyra.agents.session.session import CHECKPOINT_EVERY, COMPACTED, REVISE, TURN
-from lyra.agents.session.shared import runtime_of
+from lyra.agents.session.replies import GO_ON, MarkedReply, Pending, Reply, Sink, last_answer
+from lyra.agents.session.session import CHECKPOINT_EVERY, COMPACTED, REVISE, TURN, AgentSession
+from lyra.agents.session.shared import AgentRuntime, runtime_of
 from lyra.agents.session.toolset import client_tools
 from lyra.agents.turn.memory import read_remembered
 from lyra.agents.turn.model_call import CHECK_TOKENS, ask_model, compact, fit
@@ -44,15 +44,10 @@ from lyra.kernel.process.process import GIVEN_UP
 from lyra.kernel.process.replay import replay_milestone, skip_replay, write_milestone
 from lyra.kernel.programs.context import Context
 from lyra.kernel.programs.journaled_call import read
-from lyra.models.stream import BROKEN_CALL, CUT_BY_BUDGET, CUT_BY_PROVIDER, cut
+from lyra.models.stream import BROKEN_CALL, CUT_BY_BUDGET, CUT_BY_PROVIDER, Completion, cut
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
-    from lyra.agents.session.model_call import AgentExecution
-    from lyra.agents.session.replies import Sink
-    from lyra.agents.session.session import AgentSession
-    from lyra.agents.session.shared import AgentRuntime
-    from lyra.models.stream import Completion
 
 __all__ = ["COMPACT", "ORDERS", "REVISE", "STATUSES", "TurnEnded", "once", "serve"]
 

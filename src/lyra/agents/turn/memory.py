@@ -10,14 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.declaration.memory import KINDS, Memory
-from lyra.agents.session.shared import runtime_of
+from lyra.agents.session.shared import AgentRuntime, runtime_of
 from lyra.core.effect import Effect
 from lyra.core.tool import Tool
 from lyra.kernel.programs.journaled_call import read
 from lyra.tools.function import tool
 
 if TYPE_CHECKING:
-    from lyra.agents.session.shared import AgentRuntime
     from lyra.kernel.process.process import Process
 
 

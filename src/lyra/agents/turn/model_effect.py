@@ -91,7 +91,7 @@ _REASONS: Final[dict[str, str]] = {  # kinds of a ModelError, for a person who w
 def _tell_retry(call: ModelCall, *, attempt: int, of: int, wait_s: float, error: BaseException) -> None:
     """Tell the reader of the answer, or of the answer that waits for this one, that the model is asked again."""
     process = call.runtime.kernel.processes.get(call.pid)
-    sink = call.sink or (sink_above(process) if process is not None else None)
+    sink = call.sink or call.waits_sink or (sink_above(process) if process is not None else None)
     if sink is not None:
         kind = str(error.fields.get("kind", "")) if isinstance(error, LyraError) else ""
         sink.put(Retrying(attempt, of, round(wait_s, 3), _REASONS.get(kind, "the provider failed")))

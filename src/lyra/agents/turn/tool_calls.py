@@ -20,8 +20,8 @@ from lyra.agents.declaration.output import parts_of, to_plain_or_text
 from lyra.agents.session.events import ToolEnded, ToolProgress, ToolStarted
 from lyra.agents.session.open_questions import scopes
 from lyra.agents.session.records import Held, new_span, tell_tool_call, tool_record, turn_span
-from lyra.agents.session.replies import show_question
-from lyra.agents.session.shared import home
+from lyra.agents.session.replies import Sink, show_question
+from lyra.agents.session.shared import AgentRuntime, home
 from lyra.core.effect import Effect
 from lyra.core.message import Message
 from lyra.core.rights.capability import Grant
@@ -57,9 +57,7 @@ from lyra.tools.wrapped import calling, contain, invoke
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.hooks import HookOutcome
-    from lyra.agents.session.replies import Sink
     from lyra.agents.session.session import AgentSession
-    from lyra.agents.session.shared import AgentRuntime
     from lyra.agents.turn.turn import Turn
     from lyra.kernel.interrupts.service import Answer
     from lyra.kernel.kernel import Kernel
@@ -269,7 +267,7 @@ async def _result(
         if process.out_of_time:  # the agent's time is up, not the tool's: the turn ends
             raise
         result = ToolResult(call.id, call.name, _sentence(runtime, error), True, error_code(error))
-        taints = taints and not (deciding and isinstance(error, Denied))
+        taints = taints and not (deciding and isinstance(error, (Denied, ToolError)))
         if result.error_code == "permission_denied" and not (replaying and turn.ctx.replaying):
             from lyra.agents.turn.approval import publish_refusal
 
@@ -288,12 +286,6 @@ def _lists_packages(call: ToolCall, result: ToolResult) -> bool:
     from lyra.tools.permissions.subjects import names_packages
 
     return names_packages(result.output)
-
-
-def _missing_arguments(tool: Tool, call: ToolCall) -> str:
-    """Return the arguments that a call lacks: the model is told that, before anything is decided about the call."""
-    required = tool.schema.get("required", ())
-    return ", ".join(str(name) for name in required if name not in call.arguments)
 
 
 def _with_changes(call: ToolCall, output: Any) -> Any:

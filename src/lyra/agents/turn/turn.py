@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.agents.session.replies import NOTICE
+from lyra.agents.session.replies import NOTICE, Pending, Sink
 from lyra.core.message import Message
 from lyra.core.tool import ToolCall, ToolResult
 from lyra.kernel.process.replay import upcoming
@@ -19,7 +19,6 @@ from lyra.kernel.programs.journaled_call import read
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
-    from lyra.agents.session.replies import Pending, Sink
     from lyra.agents.session.session import AgentSession
     from lyra.agents.session.shared import AgentRuntime
     from lyra.core.budgets.budget import Budget

@@ -23,7 +23,7 @@ from lyra.core import codec
 from lyra.core.message import Message
 from lyra.core.tool import ToolCall, ToolResult
 from lyra.errors import ProcessError
-from lyra.kernel.journal.history import Fold
+from lyra.kernel.journal.history import Entry, Fold, ProcessState
 from lyra.kernel.journal.rows import error_from_row
 from lyra.kernel.kernel import Kernel
 from lyra.models.stream import Completion
@@ -32,7 +32,6 @@ from lyra.store.ended import load_all
 if TYPE_CHECKING:
     from lyra.agents.declaration.hooks import HookOutcome
     from lyra.kernel.base.subsystem import State
-    from lyra.kernel.journal.history import Entry, ProcessState
     from lyra.store.protocol import Store
 
 

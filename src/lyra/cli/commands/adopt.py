@@ -18,13 +18,12 @@ from lyra.cli.render import document, note, printable
 from lyra.core.clock import SystemClock
 from lyra.core.secrets.visible import visible
 from lyra.errors import ApprovalRefused, ConfigError
-from lyra.store.signing import SigningStore
+from lyra.store.signing import SigningStore, StoreContents
 from lyra.store.standing import StoreStanding, adopt, standing_of
 
 if TYPE_CHECKING:
     from lyra.kernel.journal.history import Fold
     from lyra.kernel.stored_rights import ProcessRights, StoredRights
-    from lyra.store.signing import StoreContents
 
 _REVOKED: Final = "revoked"  # why a process ends, as with `lyra keys revoke`
 
@@ -116,7 +115,6 @@ def adopt_listed(store: SigningStore, shown: ListedStore, lease_s: float) -> Non
         store.release(lease)
 
 
-# ---------------------------------------------------------------- showing and asking
 def show(location: str, stores: list[ListedStore], *, signed: bool | None = None) -> None:
     """One JSON document where `signed` is given, else lines for a person."""
     if signed is not None:

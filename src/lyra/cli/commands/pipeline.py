@@ -16,6 +16,7 @@ import click
 
 from lyra.cli.app import CommandGroup, Invocation, json_option
 from lyra.cli.render import document, note, printable, report
+from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
     from lyra.core.envelope import Envelope
@@ -99,7 +100,6 @@ def run(invocation: Invocation, /, *, file: str, given: str, agents_file: str | 
 @click.option("-o", "--output", "output", default=None, metavar="FILE.svg", help="Write the picture to a file.")
 def graph(*, file: str, output: str | None) -> None:
     """Draw a pipeline as SVG."""
-    from lyra.errors import ConfigError
     from lyra.kernel.pipelines.files import load_file
     from lyra.kernel.pipelines.schema import svg
 
@@ -231,8 +231,6 @@ def _read_answer(question: str, *, consent: bool) -> dict[str, Any] | None:
 
 
 def _envelope(given: str) -> dict[str, Any]:
-    from lyra.errors import ConfigError
-
     if not given.lstrip().startswith("{"):
         return {"raw_input": given}
     try:
@@ -247,7 +245,6 @@ def _functions(file: str, config: PipelineConfig) -> dict[str, Any]:
     import runpy
     import sys
 
-    from lyra.errors import ConfigError
     from lyra.kernel.pipelines.routing import NodeKind
 
     if not Path(file).is_file():

@@ -22,7 +22,7 @@ from lyra.cli.app import CliCommand, CommandGroup, Invocation, json_option
 from lyra.cli.arguments import setup_of
 from lyra.cli.process_io import on_stop_signal
 from lyra.cli.render import document, note, printable
-from lyra.errors import Conflict, LyraError
+from lyra.errors import ConfigError, Conflict, LyraError
 
 if TYPE_CHECKING:
     from lyra.server.client.worker import Worker
@@ -208,8 +208,6 @@ def _token(file: str | None) -> str | None:
     """Return the token of a file; None has the variable or the user's own file give it."""
     if file is None:
         return None
-    from lyra.errors import ConfigError
-
     lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
     words = next((line.split() for line in lines if line.strip() and not line.lstrip().startswith("#")), [])
     if not words:

@@ -85,7 +85,11 @@ def demo(
     """
     if math.isnan(speed):  # which is inside every range
         raise ConfigError("--speed is not a number", hint="such as --speed 2")
-    _check_together(web, {"--ask": ask, "--fast": fast}, {"--port": port is not None, "--no-open": no_open})
+    without = {"--ask": ask, "--fast": fast}
+    needing = {"--port": port is not None, "--no-open": no_open}
+    for option, is_given in (without if web else needing).items():
+        if is_given:
+            raise ConfigError(f"{option} {'does not go with' if web else 'needs'} --web", key=option)
     if path is not None and ("://" in path or os.path.exists(path)):
         raise ConfigError(f"--store makes a new file, and {path} is not one", hint="name a file that is not there yet")
     if path is not None:
@@ -112,13 +116,6 @@ def demo(
             _print(report)
     if report["problems"]:
         raise InternalError("; ".join(report["problems"]))
-
-
-def _check_together(web: bool, without: dict[str, bool], needing: dict[str, bool]) -> None:
-    """Refuse an option that would do nothing: one that --web has no use for, or one that needs it."""
-    for option, is_given in (without if web else needing).items():
-        if is_given:
-            raise ConfigError(f"{option} {'does not go with' if web else 'needs'} --web", key=option)
 
 
 @contextmanager

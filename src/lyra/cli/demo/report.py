@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from lyra.core.budgets.money import Money
 from lyra.core.event import Event
+from lyra.errors import StoreError
 
 _ERLANG: Final = {"restart": "one_for_one", "restart_all": "one_for_all"}  # which more people know
 
@@ -32,7 +33,6 @@ class Evidence:
 def read_journal(path: str) -> list[Event]:
     """Return the whole journal; raise StoreError for a store that is not sound."""
     from lyra.cli.views.processes import StoreRows
-    from lyra.errors import StoreError
     from lyra.store import open_store
 
     store = open_store(path)

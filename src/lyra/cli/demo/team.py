@@ -88,7 +88,13 @@ class Service:
         self._pages = self._held = 0
         self._cuts = list(_CUTS[settings.hold])
         self._open, self._cut = asyncio.Event(), asyncio.Event()
-        self._read_ledger()
+        if os.path.exists(self.settings.ledger):
+            with open(self.settings.ledger, encoding="utf-8") as file:
+                for entry in map(json.loads, file):
+                    self._served[entry["key"]] = entry["answer"]
+                    self._pages += entry["page"] > 0
+                    if entry["what"] == "index":
+                        self._open.set()
         self._pages_before = self._pages
         pace = settings.pace
         policy = {
@@ -183,16 +189,6 @@ class Service:
             os.close(handle)
         self._served[key] = answer
         return answer
-
-    def _read_ledger(self) -> None:
-        if not os.path.exists(self.settings.ledger):
-            return
-        with open(self.settings.ledger, encoding="utf-8") as file:
-            for entry in map(json.loads, file):
-                self._served[entry["key"]] = entry["answer"]
-                self._pages += entry["page"] > 0
-                if entry["what"] == "index":
-                    self._open.set()
 
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds * self.settings.pace)

@@ -28,17 +28,14 @@ from lyra.cli.command_lines import (
     split_quoted,
 )
 from lyra.cli.render import document, note, printable
-from lyra.cli.replay.fork import OpenedRun, RunVariables, open_run, open_stored
+from lyra.cli.replay.fork import OpenedRun, ProgramFile, RunVariables, go_on, make_fork, open_run, open_stored
 from lyra.errors import ConfigError, LyraError
 from lyra.observe.timeline.step import RunStep, TravelStep, token_count
-from lyra.observe.timeline.timeline import COMPACTED
-from lyra.observe.timeline.travel import Breakpoints, Travel
+from lyra.observe.timeline.timeline import COMPACTED, RunTimeline
+from lyra.observe.timeline.travel import Breakpoints, RunDifference, Travel, compare_runs
 
 if TYPE_CHECKING:
     from lyra.agents.forks.change import StepChange
-    from lyra.cli.replay.fork import ProgramFile
-    from lyra.observe.timeline.timeline import RunTimeline
-    from lyra.observe.timeline.travel import RunDifference
 
 
 _FORK_WORDS: Final = ("reply", "result", "prompt", "model", "system")
@@ -372,7 +369,12 @@ def replay(ctx: click.Context, /, *, store: str, pid: str, as_json: bool, **opti
     """
     invocation = ctx.ensure_object(Invocation)
     mode = _mode(options, as_json=as_json)
-    change = _change(options)
+    from lyra.agents.forks.change import StepChange
+
+    given = {name: options[name] for name in _CHANGES if options[name] is not None}
+    if "tool_result" in given:
+        given["result"] = result_value(given.pop("tool_result"))
+    change = StepChange(**given)
     with open_stored(store) as opened, open_run(opened, pid) as run:
         timeline = run.timeline
         programs = _programs(timeline, options["load"])
@@ -385,8 +387,6 @@ def replay(ctx: click.Context, /, *, store: str, pid: str, as_json: bool, **opti
             timeline.step(options["fork_at"])
         if run.vega is not None:
             raise not_here(run, options["fork_at"])
-    from lyra.cli.replay.fork import go_on, make_fork
-
     if mode == "resume":
         facts = go_on(invocation, store, timeline, programs=programs)
         came = facts["error"] or facts["answer"] or facts["state"]
@@ -413,8 +413,6 @@ def replay(ctx: click.Context, /, *, store: str, pid: str, as_json: bool, **opti
 def _programs(timeline: RunTimeline, file: str | None) -> ProgramFile | None:
     if file is None:
         return None
-    from lyra.cli.replay.fork import ProgramFile
-
     return ProgramFile(file, dict.fromkeys(step.name for step in timeline.steps if step.name))
 
 
@@ -431,15 +429,6 @@ def _mode(options: dict[str, Any], *, as_json: bool) -> str:
         if mode not in fitting:
             raise ConfigError(f"{_OPTIONS[name]} does nothing here", hint=hint, key=_OPTIONS[name])
     return mode
-
-
-def _change(options: dict[str, Any]) -> StepChange:
-    from lyra.agents.forks.change import StepChange
-
-    given = {name: options[name] for name in _CHANGES if options[name] is not None}
-    if "tool_result" in given:
-        given["result"] = result_value(given.pop("tool_result"))
-    return StepChange(**given)
 
 
 def _print(timeline: RunTimeline, variables: RunVariables, options: dict[str, Any], *, as_json: bool) -> None:
@@ -469,8 +458,6 @@ def _print(timeline: RunTimeline, variables: RunVariables, options: dict[str, An
 
 def _talk(ctx: click.Context, store: str, run: OpenedRun, programs: ProgramFile | None) -> int:
     """Read commands until the end; gives the exit code."""
-    from lyra.cli.replay.fork import make_fork
-
     timeline, variables = run.timeline, RunVariables(run, programs)
 
     def fork(number: int, change: StepChange) -> dict[str, Any]:
@@ -539,8 +526,6 @@ def diff(ctx: click.Context, /, *, store: str, left: str, right: str, every: boo
 
     Exit code 0 where they are the same, 1 where they differ.
     """
-    from lyra.observe.timeline.travel import compare_runs
-
     with open_stored(store) as opened, open_run(opened, left) as old, open_run(opened, right) as new:
         compared = compare_runs(old.timeline, new.timeline)
         if as_json:

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.cli.render import note
+from lyra.core.secrets.secret import Secret, is_reference
 from lyra.errors import ConfigError, LyraError, NoSuchProcess, StoreError
 from lyra.observe.timeline.step import brief
 
@@ -314,8 +315,6 @@ def _is_program(value: Any) -> bool:
 
 def store_target(target: str) -> str:
     """Return the path or URL of the store; a reference such as `env:NAME` is looked up."""
-    from lyra.core.secrets.secret import Secret, is_reference
-
     if target.startswith(("http://", "https://")):
         raise ConfigError(
             f"{target} is a server, not a store",

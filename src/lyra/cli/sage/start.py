@@ -136,7 +136,7 @@ def start(
     requested = given_form == _STREAM
     if interactive:
         ctx.exit(run_interactive(invocation, given, beginning, words, on_open, verbose=verbose))
-    printer = _printer(form, mode_of_text, several=requested)
+    printer = TextPrinter(mode_of_text or "batch") if form == "text" else LinePrinter(form, several=requested)
     tell = _make_teller(printer, verbose=verbose, denials=form == "text" and mode_of_text != "silent" and not verbose)
     if requested:
 
@@ -157,12 +157,6 @@ def _check_formats(given_form: str, form: str, mode_of_text: str | None) -> None
         raise click.UsageError("--input-format stream-json has several results: add --output-format stream-json")
     if mode_of_text is not None and form != "text":
         raise click.UsageError(f"--output-mode is for text, and the output is {form}")
-
-
-def _printer(form: str, mode_of_text: str | None, *, several: bool) -> LinePrinter:
-    if form == "text":
-        return TextPrinter(mode_of_text or "batch")
-    return LinePrinter(form, several=several)
 
 
 def _make_teller(printer: LinePrinter, *, verbose: bool, denials: bool) -> Tell:
@@ -313,7 +307,9 @@ class ToolLines:
 
     def see(self, line: AnyLine) -> None:
         if line["type"] == "tool_start":
-            self._about[line["id"]] = _about(line.get("arguments") or {})
+            words = next((value for value in (line.get("arguments") or {}).values() if isinstance(value, str)), "")
+            text = " ".join(words.split())
+            self._about[line["id"]] = text if len(text) <= _ABOUT_CHARS_MAX else f"{text[: _ABOUT_CHARS_MAX - 1]}…"
         elif line["type"] == "tool_end":
             about = self._about.pop(line["id"], "")
             note(f"  {line['name']:<8}{about}  {_outcome(line)}")
@@ -333,13 +329,6 @@ class DeniedCalls:
             names = printable(", ".join(self._tools))
             note(f"note: calls were denied: {names}; -v tells why, --allowed-tools and --permission-mode allow more")
             self._tools.clear()
-
-
-def _about(arguments: dict[str, Any]) -> str:
-    """Return the first text of the arguments, which names what the call is about."""
-    words = next((value for value in arguments.values() if isinstance(value, str)), "")
-    text = " ".join(words.split())
-    return text if len(text) <= _ABOUT_CHARS_MAX else f"{text[: _ABOUT_CHARS_MAX - 1]}…"
 
 
 def _outcome(line: ToolEndLine) -> str:

@@ -23,7 +23,7 @@ import click
 
 from lyra.cli.arguments import provider_addresses
 from lyra.cli.render import note, printable
-from lyra.errors import ConfigError, Conflict, LyraError
+from lyra.errors import ConfigError, Conflict, LyraError, VegaError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from lyra.cli.vega.output import ProgramOutput
     from lyra.config import Config
     from lyra.core.imported_node import NodeHost
-    from lyra.errors import VegaError
     from lyra.kernel.interrupts.interrupt import Interrupt
     from lyra.kernel.kernel import Kernel
     from lyra.store.space import Space

@@ -28,7 +28,7 @@ from lyra.cli.command_lines import (
     split_quoted,
 )
 from lyra.cli.render import note, printable
-from lyra.cli.vega.durable import db_option, open_runs, store_file
+from lyra.cli.vega.durable import db_option, open_runs, store_file, with_servers
 from lyra.core.checking.check import did_you_mean
 from lyra.errors import ConfigError, LyraError, VegaError
 from lyra.vega.durable.runs import DurableRun, Runs
@@ -40,7 +40,7 @@ from lyra.vega.replay.timeline import Timeline, TimelineStep, brief, cost_words
 
 if TYPE_CHECKING:
     from lyra.observe.timeline.step import TravelStep
-    from lyra.vega.replay.agents import AgentView
+    from lyra.vega.replay.timeline import AgentView
 
 
 @click.command(cls=CliCommand, name="replay")
@@ -78,9 +78,6 @@ def replay(
         note(f"run {timeline.run_id} ({timeline.state}): {len(timeline)} steps of {timeline.program.name}, {spent}")
         click.echo(printable(prompt.show_place().text))
     ctx.exit(0 if answer_commands(prompt, ctx, lines=given, as_json=as_json) else 1)
-
-
-# ---------------------------------------------------------------- fork
 
 
 def _make_fork(
@@ -121,8 +118,6 @@ def _make_fork(
 
 def _run_fork(invocation: Invocation, fork: RunFork, *, is_live: bool) -> str:
     """Run the fork to its end; the error that ended it, if one did."""
-    from lyra.cli.vega.durable import with_servers
-
     invocation.flags[:0] = [flag for flag in fork.settings if flag not in invocation.flags]
     options = fork.options()
 
@@ -149,8 +144,6 @@ def _differs(old_step: TimelineStep | None, new_step: TimelineStep | None) -> st
     instead = f"{now} → {new_step.result or new_step.error}" if new_step is not None and was == now else now
     return f"it first differs at effect {step.number}{place}: {instead}; it was {old_text}"
 
-
-# ---------------------------------------------------------------- commands
 
 _LINES_AROUND: Final = 4
 _PROCESSES_SHOWN: Final = 40

@@ -21,12 +21,11 @@ from unicodedata import combining, east_asian_width
 from lyra.cli.render import printable, wants_colour
 from lyra.errors import LyraError
 from lyra.observe.timeline.step import token_count
-from lyra.vega.replay.timeline import brief
+from lyra.vega.replay.timeline import TimelineStep, brief
 
 if TYPE_CHECKING:
     from lyra.cli.command_lines import CommandPrompt
     from lyra.vega.replay.player import Player
-    from lyra.vega.replay.timeline import TimelineStep
 
 
 # What the keys do; the longest that fits is shown.
@@ -111,8 +110,6 @@ class Screen:
                 return
             if key and not self._on_key(key):
                 return
-
-    # ------------------------------------------------------------ keys
 
     def _key(self) -> str | None:
         """Return the next key; "" when the window changed, None at the end of the input."""
@@ -204,8 +201,6 @@ class Screen:
         else:
             return self._page([*_HELP, *lines] if word == "help" else lines)
         return True
-
-    # ------------------------------------------------------------ drawing
 
     def _page(self, lines: list[str]) -> bool:
         """Return an answer that needs more room, page by page, until a key is pressed."""

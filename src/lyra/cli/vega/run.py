@@ -17,6 +17,7 @@ import click
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.arguments import check_folder, dollars
 from lyra.cli.commands.trust import ask_for_trust
+from lyra.cli.render import document
 from lyra.cli.vega.durable import (
     db_option,
     kernel_of,
@@ -169,8 +170,6 @@ def _ran(invocation: Invocation, program: Program, output: ProgramOutput, **opti
 
 
 def _tell_wrong(file: str, error: SourceError) -> None:
-    from lyra.cli.render import document
-
     problems = [problem_data(problem) for problem in error.fields.get("problems") or ()]
     document(
         {"file": file, "ok": False, "problems": problems or [{"message": error.message, "hint": error.hint or ""}]}

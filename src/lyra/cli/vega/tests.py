@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
+from lyra.cli.render import document
 from lyra.cli.vega.durable import node_host, settings_of
 from lyra.cli.vega.files import Files, error_data, problem_data, say_error, say_problems
 from lyra.errors import ConfigError, SourceError, VegaError
@@ -116,8 +117,6 @@ def _sum(count: int, failed: int, files: int) -> str:
 
 
 def _tell(done: list[Ran], failed: int, wrong: list[dict[str, Any]]) -> None:
-    from lyra.cli.render import document
-
     tests = [
         {
             "file": ran.file,

@@ -15,6 +15,7 @@ import msgspec
 from lyra.cli.app import CliCommand, json_option
 from lyra.cli.render import document, printable, show_progress
 from lyra.cli.vesper.node_files import node_named
+from lyra.core.user_folders import data_folder
 
 if TYPE_CHECKING:
     from lyra.vesper.nodes import Node
@@ -43,7 +44,6 @@ def prove(ctx: click.Context, /, *, node: str, as_json: bool) -> None:
 
 
 def prove_node(node: Node) -> list[ProofResult]:
-    from lyra.core.user_folders import data_folder
     from lyra.vesper.prove import prover
 
     with show_progress(f"questions decided: {node.node_id}") as progress:

@@ -21,7 +21,7 @@ import msgspec
 
 from lyra.core import codec
 from lyra.core.checking.check import sendable_text
-from lyra.core.clock import counts_suspension
+from lyra.core.clock import Clock, counts_suspension
 from lyra.core.faultpoint import point
 from lyra.core.ids import Entropy, make_random, unique_id
 from lyra.core.limits import RECOVERY_ATTEMPTS
@@ -33,7 +33,6 @@ from lyra.kernel.base.waiting import AnyProcess, Table, resume, suspend
 
 if TYPE_CHECKING:
     from lyra.core.budgets.budget import Budget
-    from lyra.core.clock import Clock
     from lyra.core.rights.capability import Grant
     from lyra.store.protocol import Store
 

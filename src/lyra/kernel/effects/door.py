@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lyra.core import codec, faultpoint
-from lyra.core.budgets.budget import NOTHING, Usage
+from lyra.core.budgets.budget import NOTHING, Reservation, Usage
 from lyra.core.effect import Charged, Effect, canonical_hash
 from lyra.core.faultpoint import SimulatedCrash, point
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX, EFFECT_VALUE_BYTES_MAX
@@ -43,7 +43,6 @@ from lyra.kernel.process.replay import as_replayed, drop_doubt, raise_journaled,
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from lyra.core.budgets.budget import Reservation
     from lyra.kernel.base.core import Core
     from lyra.kernel.effects.gates import Declared, Gate, TwoGates
     from lyra.kernel.journal.history import Entry
@@ -137,7 +136,10 @@ class Door:
                 entry = take_entry(process, key, "do", effect.name, digest, (args, kwargs))
                 if entry is not None and entry.done:
                     drop_doubt(process, key)
-                    return await self._replay_answer(process, entry, effect)
+                    # The answer that was journaled. Its spending was charged when the journal was folded.
+                    if entry.error is not None:
+                        await raise_journaled(process, entry.error)
+                    return effect.decode(await self._core.value_of(entry))
         attempt = Attempt(process, key, effect, args, kwargs, digest, effect.cost, core.generation)
         if entry is not None:  # begun by an earlier kernel: made again under the key that the outside has seen
             attempt.generation = entry.generation
@@ -153,7 +155,12 @@ class Door:
                 if settled:
                     return value
         if core.draining:
-            await self._hold(attempt)
+            # Hold an effect that has not begun while the kernel drains: it waits until the next kernel opens the store.
+            try:
+                await suspend(attempt.process, self._core.held)
+            except BaseException as cut:
+                cut_short(attempt.process, attempt.key, cut, name=attempt.effect.name, digest=attempt.digest)
+                raise
 
         # Grant allows? Budget reserve. Rate limit and breaker admit.
         if not effect.free:
@@ -251,14 +258,6 @@ class Door:
         return value
 
     # ------------------------------------------------------------------ before it runs
-
-    async def _hold(self, attempt: Attempt) -> None:
-        """Hold an effect that has not begun while the kernel drains: it waits until the next kernel opens the store."""
-        try:
-            await suspend(attempt.process, self._core.held)
-        except BaseException as cut:
-            cut_short(attempt.process, attempt.key, cut, name=attempt.effect.name, digest=attempt.digest)
-            raise
 
     def _admit(self, attempt: Attempt, *, was_admitted: bool) -> Awaitable[None] | None:
         """Check the grant, reserve the budget, pass the gate; gives what to wait for, if the gate makes it wait."""
@@ -528,12 +527,6 @@ class Door:
             return ""
 
     # ------------------------------------------------------------------ replay
-
-    async def _replay_answer(self, process: Process, entry: Entry, effect: Effect) -> Any:
-        """Return the answer that was journaled. Its spending was charged when the journal was folded."""
-        if entry.error is not None:
-            await raise_journaled(process, entry.error)
-        return effect.decode(await self._core.value_of(entry))
 
     async def _stop_repeating(self, attempt: Attempt, crashes: int) -> None:
         """Stop a process whose call is cut off by a crash in every life: the call may be what crashes its kernel."""

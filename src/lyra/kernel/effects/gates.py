@@ -21,7 +21,7 @@ from lyra.core import limits
 from lyra.core.effect import Effect, canonical_hash
 from lyra.core.limits import EFFECTS_KEPT
 from lyra.core.naming import old_names
-from lyra.core.policies.breaker import Admission, Admissions
+from lyra.core.policies.breaker import Admission, Admissions, Breaker
 from lyra.core.policies.policy import CircuitBreaker, RateLimit, counts_as_failure
 from lyra.errors import CircuitOpen, Overloaded, RateLimited
 from lyra.kernel.base.subsystem import State, Subsystem
@@ -29,7 +29,6 @@ from lyra.kernel.base.waiting import resume, suspend
 from lyra.kernel.process.process import Process
 
 if TYPE_CHECKING:
-    from lyra.core.policies.breaker import Breaker
     from lyra.kernel.base.core import Core
 
 

@@ -17,12 +17,11 @@ from lyra.core import codec
 from lyra.core.faultpoint import point
 from lyra.core.limits import ENDED_INTERRUPTS_KEPT
 from lyra.kernel.base.waiting import resume
-from lyra.kernel.interrupts.interrupt import InterruptState
+from lyra.kernel.interrupts.interrupt import Answer, ExpiryTimers, Interrupt, InterruptState, Line
 from lyra.kernel.journal import rows
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
-    from lyra.kernel.interrupts.interrupt import Answer, ExpiryTimers, Interrupt, Line
     from lyra.kernel.process.process import Process
 
 

@@ -20,7 +20,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.core.clock import SystemClock
+from lyra.core.clock import SystemClock, Timer
 from lyra.core.faultpoint import point
 from lyra.core.ids import unique_id
 from lyra.errors import Conflict, LyraError, StoreError, StoreFull
@@ -30,7 +30,6 @@ from lyra.store.protocol import Lease, Store
 if TYPE_CHECKING:
     import asyncio
 
-    from lyra.core.clock import Timer
     from lyra.kernel.base.core import Core
     from lyra.store.signing import SigningStore
 

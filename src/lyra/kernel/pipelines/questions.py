@@ -12,13 +12,12 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.errors import InvalidTransition, NoSuchInterrupt, NoSuchProcess
-from lyra.kernel.interrupts.service import Interrupt
+from lyra.kernel.interrupts.service import Interrupt, InterruptService
 from lyra.kernel.pipelines.instruction import interrupt_data, response_data
 from lyra.kernel.pipelines.session import Question, Session
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
-    from lyra.kernel.interrupts.service import InterruptService
     from lyra.kernel.pipelines.orchestrator import Orchestrator
     from lyra.kernel.process.process import Process
 

@@ -26,13 +26,12 @@ from lyra.errors import ConfigError, InvalidTransition
 from lyra.kernel.pipelines.declaration import PipelineConfig
 from lyra.kernel.pipelines.instruction import WorkerLease, report_row
 from lyra.kernel.pipelines.moves import Move, Tell
-from lyra.kernel.pipelines.session import Session, session_data, session_of
+from lyra.kernel.pipelines.session import Session, Token, session_data, session_of
 
 if TYPE_CHECKING:
     from lyra.core.clock import Timer
     from lyra.kernel.base.core import Core
     from lyra.kernel.pipelines.orchestrator import Orchestrator
-    from lyra.kernel.pipelines.session import Token
     from lyra.kernel.process.process import Process
 
 
@@ -66,8 +65,6 @@ class WorkerLeases:
         self._ends: dict[str, dict[int, float]] = {}  # pid → run → when its lease is over, by `Core.now`
         self._timers: dict[str, tuple[float, Timer]] = {}  # pid → (when it rings, the timer)
         self._opened_at = float("-inf")  # when this kernel restored its sessions
-
-    # ------------------------------------------------------------------ leases
 
     def grant(self, session: Session, token: Token, wanted: LeaseRequest) -> WorkerLease:
         """Give a worker the run of a token, or more time for it."""
@@ -109,8 +106,6 @@ class WorkerLeases:
     def _list_held(session: Session, worker: str) -> list[Token]:
         return [token for token in session.tokens if token.state == "running" and token.worker == worker]
 
-    # ------------------------------------------------------------------ time
-
     def end_late(self, session: Session) -> None:
         """Fail the runs whose time is up, and take those away whose workers are silent."""
         pid = session.process_id
@@ -145,8 +140,6 @@ class WorkerLeases:
     def _lease_end(self, pid: str, token: Token) -> float:
         granted_again = max(token.began_at, self._opened_at) + token.lease_s  # by a kernel before this one
         return self._ends.get(pid, {}).get(token.run, granted_again)
-
-    # ------------------------------------------------------------------ the timer
 
     def watch(self, pid: str) -> None:
         """Set the timer of a pipeline that changed."""
@@ -187,8 +180,6 @@ class WorkerLeases:
             return
         self.end_late(session)
         self.watch(pid)
-
-    # ------------------------------------------------------------------ the life of the kernel
 
     def on_restored(self) -> None:
         self._opened_at = self._core.now()

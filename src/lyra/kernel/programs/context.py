@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 from lyra.core import codec
 from lyra.core.checking.check import check_integer, sendable_text
-from lyra.core.effect import Charged, canonical_hash
+from lyra.core.effect import Charged, EffectOptions, canonical_hash
 from lyra.core.hints import Parameters, Result_co, Taken
 from lyra.core.ids import ProcessRandom, make_random
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX
@@ -41,15 +41,13 @@ from lyra.kernel.process.process import Process
 from lyra.kernel.process.replay import Branch, after, comes_next, current_branch, next_key, raise_journaled, take_entry
 from lyra.kernel.programs.handle import ChildHandle
 from lyra.kernel.programs.journaled_call import BudgetView, once, read
-from lyra.kernel.programs.registry import Programs, program_of, unknown_program
+from lyra.kernel.programs.registry import Programs, Spawnable, SpawnOptions, program_of, unknown_program
 from lyra.kernel.programs.scopes import find_addressed, free_names
 
 if TYPE_CHECKING:
     from typing import Concatenate, Protocol, Unpack
 
-    from lyra.core.effect import EffectOptions
     from lyra.kernel.programs.lifetime import Lifetimes
-    from lyra.kernel.programs.registry import Spawnable, SpawnOptions
 
 
 T = TypeVar("T")

@@ -28,7 +28,6 @@ from lyra.kernel.process.replay import Diverged, next_key, raise_journaled, take
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
-    from lyra.kernel.journal.history import Entry
     from lyra.kernel.programs.context import Context
     from lyra.kernel.programs.registry import Programs
 
@@ -251,7 +250,16 @@ class ChildHandle(Generic[Result_co]):
         if core.journal is not None and owner.replay is not None:
             entry = take_entry(owner, key, "wait", self._target, b"")
             if entry is not None:
-                return await self._replay_end(owner, entry)
+                # How it ended when the program waited for it the first time.
+                if entry.error is not None:
+                    await raise_journaled(owner, entry.error)
+                kept = await owner.core.value_of(entry)
+                fault = rows.answer_fault("wait", self._target, rows.Raw(kept)) if entry.blob else None
+                if fault is not None:
+                    raise Corrupt(f"the end of {self._target} that {owner.pid} waited for: {fault}", pid=owner.pid)
+                value = codec.decode(kept)
+                error = error_from_row(value["error"]) if value["error"] is not None else None
+                return Exit(value["reason"], self._convert_result(value["result"]), error)
         try:
             process = self._look_up()
             if process is None:
@@ -284,18 +292,6 @@ class ChildHandle(Generic[Result_co]):
         if self.read_result is not None:
             return Exit(ended.reason, self.read_result(ended.result), ended.error)
         return ended
-
-    async def _replay_end(self, owner: Process, entry: Entry) -> Exit[Result_co]:
-        """Return how it ended when the program waited for it the first time."""
-        if entry.error is not None:
-            await raise_journaled(owner, entry.error)
-        kept = await owner.core.value_of(entry)
-        fault = rows.answer_fault("wait", self._target, rows.Raw(kept)) if entry.blob else None
-        if fault is not None:
-            raise Corrupt(f"the end of {self._target} that {owner.pid} waited for: {fault}", pid=owner.pid)
-        value = codec.decode(kept)
-        error = error_from_row(value["error"]) if value["error"] is not None else None
-        return Exit(value["reason"], self._convert_result(value["result"]), error)
 
     def _convert_result(self, result: Any) -> Any:
         if self.read_result is not None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from lyra.core import codec
 from lyra.core.budgets.budget import Budget
+from lyra.core.budgets.money import Money
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX
 from lyra.errors import LyraError
 from lyra.kernel.journal import rows
@@ -60,8 +61,6 @@ def once(process: Process, what: str, name: str, act: Callable[[], object]) -> N
 
 
 def _money(what: str, value: Any) -> Any:
-    from lyra.core.budgets.money import Money
-
     return Money(value) if what.endswith(".usd") and isinstance(value, int) else value
 
 

@@ -33,13 +33,12 @@ from lyra.errors import (
 from lyra.kernel.base.acting import as_registered, require
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.programs.context import require_send
-from lyra.kernel.programs.handle import Ack, acknowledge
+from lyra.kernel.programs.handle import Ack, Handle, acknowledge
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
     from lyra.kernel.process.mailbox import Mailboxes
     from lyra.kernel.process.process import Process
-    from lyra.kernel.programs.handle import Handle
 
 
 Listener = Callable[[str, str], Any]

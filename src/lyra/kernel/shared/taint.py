@@ -28,12 +28,11 @@ from lyra.core.naming import SUPERVISE
 from lyra.errors import ConfigError
 from lyra.kernel.base.acting import act_as, acting
 from lyra.kernel.base.subsystem import Subsystem
-from lyra.kernel.process.process import PLAIN_ENDS, TRANSITIONS
+from lyra.kernel.process.process import PLAIN_ENDS, TRANSITIONS, Process
 
 if TYPE_CHECKING:
     from lyra.core.event import Event
     from lyra.kernel.base.core import Core
-    from lyra.kernel.process.process import Process
 
 
 _BY_CHARS_MAX: Final = 200  # of the origin of the text

@@ -46,7 +46,7 @@ from lyra.errors import (
 from lyra.kernel.journal.rows import text_of
 from lyra.kernel.process.process import PLAIN_ENDS
 from lyra.kernel.process.replay import comes_next
-from lyra.kernel.programs.context import ExitProgram, OwnContext
+from lyra.kernel.programs.context import Context, ExitProgram, OwnContext
 from lyra.kernel.programs.registry import unknown_program
 from lyra.kernel.supervision.child import (
     DYNAMIC,
@@ -67,7 +67,6 @@ from lyra.kernel.supervision.child import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from lyra.kernel.programs.context import Context
     from lyra.kernel.supervision.handle import Supervisors
 
 

@@ -26,18 +26,16 @@ from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.journal.rows import durable_value
 from lyra.kernel.process.process import PRIORITIES, TRANSITIONS, Process
 from lyra.kernel.programs.context import require_send
-from lyra.kernel.programs.lifetime import check_word
+from lyra.kernel.programs.lifetime import Lifetimes, check_word
 from lyra.kernel.workers.blocks import Blocks, unknown_process
 from lyra.kernel.workers.entry import STATES, TERMINAL, Entry, LifecycleState, Owner, ProcessControlBlock, ProcessCounts
-from lyra.kernel.workers.usage import ResourceQuota
+from lyra.kernel.workers.usage import ResourceQuota, ResourceTracker
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
     from lyra.kernel.interrupts.service import InterruptService
-    from lyra.kernel.programs.lifetime import Lifetimes
     from lyra.kernel.workers.rate_limits import RateLimiter
     from lyra.kernel.workers.time_limits import TimeLimits
-    from lyra.kernel.workers.usage import ResourceTracker
 
 __all__ = ["STATES", "TERMINAL", "LifecycleManager", "LifecycleState", "ProcessControlBlock"]
 

@@ -21,7 +21,7 @@ from lyra.core.clock import SystemClock
 from lyra.core.event import Event
 from lyra.core.trace_context import TraceBridge, set_bridge
 from lyra.errors import ConfigError, StoreError
-from lyra.observe.otel.conventions import CallDetails
+from lyra.observe.otel.conventions import PART, CallDetails, EventInstruments
 from lyra.observe.otel.requests import exporter_for, import_extra, is_disabled, is_wanted, read_content_places
 
 if TYPE_CHECKING:
@@ -55,8 +55,6 @@ def attach_otel(
     if _PART in kernel.parts:
         return
     import_extra("opentelemetry.sdk.trace")
-    from lyra.observe.otel.attach import OtelProviders, process_providers
-
     if tracer_provider is None and meter_provider is None and logger_provider is None:
         providers = process_providers()
     else:
@@ -93,7 +91,6 @@ class AttachedOtel:
     __slots__ = ("_handler", "_is_bridged", "_stops")
 
     def __init__(self, kernel: Exported, providers: OtelProviders) -> None:
-        from lyra.observe.otel.conventions import PART, CallDetails, EventInstruments
         from lyra.observe.otel.tracing import LogRecords, OtelBridge, OtelLogHandler, event_spans
 
         self._stops: list[Callable[[], None]] = []

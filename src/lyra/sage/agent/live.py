@@ -24,7 +24,7 @@ import msgspec
 
 from lyra.agents.declaration.output import Content, Image
 from lyra.agents.headless.options import HeadlessOptions
-from lyra.agents.session.events import AnyLine, ResultLine, SystemLine
+from lyra.agents.session.events import AgentEvent, AnyLine, ResultLine, Retrying, SystemLine
 from lyra.agents.session.shared import runtime_of
 from lyra.config import Config
 from lyra.core.message import Message
@@ -246,7 +246,7 @@ class SessionCompaction:
         """Tokens of the messages before and after."""
         session = self._session
         before = session.context_tokens()
-        working = session.kernel.tasks.start(session.process.compact(focus), name="lyra-compact")
+        working = session.kernel.tasks.start(session.process.compact(focus, on_event=self._tell), name="lyra-compact")
         self._working = working
         try:
             await asyncio.wait([working])
@@ -257,6 +257,11 @@ class SessionCompaction:
             raise AgentFailed("the compaction was interrupted; the conversation is as before", status="interrupted")
         working.result()
         return before, session.context_tokens()
+
+    def _tell(self, event: AgentEvent) -> None:
+        if isinstance(event, Retrying):
+            for tell in self._session.on_wait:
+                tell(event)
 
 
 # ---------------------------------------------------------------- rewinding

@@ -21,6 +21,7 @@ from lyra.agents.headless.headless import Headless, end_reason
 from lyra.agents.headless.options import EFFORTS, HeadlessOptions
 from lyra.agents.headless.setup import thinking_tokens
 from lyra.agents.session.agent_process import AgentProcess
+from lyra.agents.session.events import Retrying
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.turn.unfinished import UnfinishedTurn, read_agent, repair_messages
 from lyra.config import Config
@@ -70,6 +71,7 @@ class SessionCore:
         self.resumed = False
         self.equipment: Equipment | None = None
         self.on_notice: list[Callable[[TaskRecord], object]] = []  # told when a task is done or asks
+        self.on_wait: list[Callable[[Retrying], object]] = []  # told of waits for the provider outside of turns
         self.steering = Steering()
         self._writer = SessionWriter(self.root, self.folder)
         self._headless: Headless | None = None
@@ -314,9 +316,6 @@ class SessionCore:
         self._writer.save(prompt=prompt, **changes)
 
 
-# ---------------------------------------------------------------- session writer
-
-
 class SessionWriter:
     """What an open session writes down, its record in the index of sessions and its facts in its journal. Of one
     session in `root`, the folder of all sessions; `folder` is where its agent works."""
@@ -407,9 +406,6 @@ class SessionWriter:
             self.index.close()
 
 
-# ---------------------------------------------------------------- earlier run
-
-
 async def repair(session: SessionCore, unfinished: UnfinishedTurn) -> list[str]:
     """Keep what the last run had done of its turn; sentences about what is in doubt."""
     start = len(session.messages)
@@ -451,8 +447,6 @@ def explain_damage(error: Corrupt, record: SessionRecord, index: SessionIndex) -
     adopted = f"{error.hint}; or " if isinstance(error, Tampered) and error.hint else ""
     error.hint = f"{adopted}remove it: sage sessions rm {record.id}; or go on with another one: sage -r {other}"
 
-
-# ---------------------------------------------------------------- session start
 
 STORE_FILE: Final = "session.db"
 ADDED: Final = "add_dirs"  # the setting of a session with the folders that were added to it

@@ -3,9 +3,10 @@
     {"type": "notice", "text": …, "level": "info", "source": "task", "task": {…}}
 
 A sub-agent or command in the background is done, has failed or asks (`task`); files of extensions were read again, or
-cannot be used (`extensions`). A message that the user sent in the middle of a turn has reached the model (`user`).
-Hooks tell theirs as lines of a turn, in the same form. A notice waits until it is taken, and is told at once where
-`tell` is given. Decides and answers nothing; `asking` names the tasks that have a question.
+cannot be used (`extensions`). A message that the user sent in the middle of a turn has reached the model (`user`). The
+provider is waited for outside of a turn, as by `/compact` (`retry`). Hooks tell theirs as lines of a turn, in the same
+form. A notice waits until it is taken, and is told at once where `tell` is given. Decides and answers nothing; `asking`
+names the tasks that have a question.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class SessionNotices:
         self._extensions = self._extensions_now()
         self._problems = set(known)
         session.on_notice.append(self._on_task)
+        session.on_wait.append(lambda wait: self._add(wait.sentence, level="info", source="retry"))
         session.steering.listeners.append(lambda _key, text: self._add(text, level="info", source="user"))
 
     def take(self) -> list[NoticeLine]:

@@ -167,6 +167,7 @@ _TABLE: Final = (
     SlashCommand(
         "output", "Show or set how much of tool calls is shown.", "[text | compact | verbose]", settings.output, "bare"
     ),
+    SlashCommand("theme", "Show the colours of Sage, or choose them.", "[THEME]", settings.theme),
     SlashCommand("expand", "Show whole what was folded.", "[N]", _expand),
     SlashCommand("doctor", "Check what Sage needs on this machine.", "", doctor.doctor, "always"),
     SlashCommand("exit", "Leave; the session can be resumed.", "", _exit),

@@ -60,6 +60,7 @@ class SlashResult(msgspec.Struct, kw_only=True):
     draft: str = ""
     choices: Choices | None = None
     exit: bool = False
+    themes: tuple[str, ...] = ()  # of which a terminal shows a sample; one alone is taken from now on
     refused: str = ""
 
     @classmethod

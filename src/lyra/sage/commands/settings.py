@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from lyra.agents.session.shared import runtime_of
+from lyra.config import Config
+from lyra.config.files import FILE_NAME, keep_word
 from lyra.core.clock import SystemClock
 from lyra.core.providers import USUAL
 from lyra.core.secrets.visible import visible
+from lyra.core.user_folders import user_folder
 from lyra.errors import ConfigError
 from lyra.models.pricing import Price, context_window, list_published_names
 from lyra.models.settings import settings_of
@@ -32,6 +37,12 @@ OUTPUT_MODES: Final = {
     "text": "tool calls as one line each, with the last lines of those that failed",
     "compact": "tool calls as one line each",
     "verbose": "tool calls with all of their output",
+}
+THEMES: Final = {
+    "dark": "for a dark background",
+    "light": "for a light background",
+    "contrast": "with more contrast",
+    "colour-blind": "blue and yellow in place of green and red",
 }
 _MODELS_SHOWN: Final = 40
 _GO: Final = "The plan is approved. Carry it out now."
@@ -150,6 +161,25 @@ async def output(session: LiveSession, arguments: SlashArguments) -> SlashResult
     mode = arguments.choice(words[0], OUTPUT_MODES)
     session.keep(output=mode)
     return SlashResult.from_blocks(f"output: {mode}: {OUTPUT_MODES[mode]}")
+
+
+async def theme(session: LiveSession, arguments: SlashArguments) -> SlashResult:
+    """Show the themes, or take one, which the user's own settings keep."""
+    words = arguments.at_most(1)
+    if words:
+        name = arguments.choice(words[0], THEMES)
+        own = user_folder(os.environ)
+        if own is None:
+            raise ConfigError("there is no folder for settings of your own", hint="set HOME", key="HOME")
+        file = Path(own) / FILE_NAME
+        await asyncio.to_thread(keep_word, file, "sage.theme", name)
+        return SlashResult.from_blocks(f"theme: {name}, kept in {visible(str(file))}", themes=(name,))
+    now = Config.load(session.folder, lenient=True).sage.theme
+    rows = [(name, about, "in use" if name == now else "") for name, about in THEMES.items()]
+    offered = [SlashChoice(name, "  ".join(filter(None, row)), f"/theme {name}") for name, *row in rows]
+    return SlashResult.from_blocks(
+        table(("theme", "", ""), rows), choices=Choices("theme", offered), themes=tuple(THEMES)
+    )
 
 
 async def add_dir(session: LiveSession, arguments: SlashArguments) -> SlashResult:

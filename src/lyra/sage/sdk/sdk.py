@@ -26,9 +26,12 @@ from typing import Any, Final, Self, TypeVar, cast
 import msgspec
 
 from lyra._version import __version__
+from lyra.agents.agent import Agent
 from lyra.agents.declaration.output import Content
+from lyra.agents.headless.headless import Headless
 from lyra.agents.headless.options import TURNS_MAX, HeadlessOptions
-from lyra.agents.session.events import AnyLine, NoticeLine, QuestionLine, ResultLine
+from lyra.agents.helpers.task import delegate
+from lyra.agents.session.events import NoticeLine, QuestionLine, ResultLine
 from lyra.agents.session.model_call import AgentExecution
 from lyra.config import Config
 from lyra.core.checking.check import check_integer, sendable_text
@@ -42,12 +45,6 @@ from lyra.tools.source import ToolSource
 
 # ---------------------------------------------------------------- result
 
-OUTCOMES: Final[dict[str, str]] = {
-    "success": "an answer",
-    "failed": "an error ended the run",
-    "interrupted": "the run was stopped",
-    "max_steps_reached": "the model calls that were allowed are used up",
-}
 _WORDS: Final = {"success": "success", "interrupted": "interrupted", "max_turns": "max_steps_reached"}
 
 
@@ -82,10 +79,6 @@ class SageNotice(SageEvent):
     def task(self) -> dict[str, Any] | None:
         """The record of the task in the background, with its `id`, `state` and `text`."""
         return self.get("task")
-
-
-def event_of(line: AnyLine) -> SageEvent:
-    return SageNotice(line) if line["type"] == "notice" else SageEvent(line)
 
 
 class ExecutionResult(msgspec.Struct, kw_only=True):
@@ -401,8 +394,6 @@ class SageAgentSDK:
 
     def validate_config(self) -> None:
         """Raise ConfigError where the configuration, the model or a setting of this object cannot be used."""
-        from lyra.agents.headless.headless import Headless
-
         Headless(self._options, self.config)
 
     @property
@@ -526,7 +517,7 @@ class SageAgentSDK:
             async for line in lines:
                 for notice in background.take():
                     yield notice, None
-                event = event_of(line)
+                event = SageNotice(line) if line["type"] == "notice" else SageEvent(line)
                 if isinstance(event, SageNotice):
                     background.tell(event)
                 if line["type"] == "interrupt" and self._ask is not None and live.options.attended:
@@ -581,9 +572,6 @@ def _result(live: LiveSession, line: ResultLine, before: int) -> ExecutionResult
 
 def tool_given(given: Any) -> Tool | ToolSource:
     """Return a tool from a function, a Tool, an Agent as a sub-agent, or a source of tools."""
-    from lyra.agents.agent import Agent
-    from lyra.agents.helpers.task import delegate
-
     if isinstance(given, Agent):
         return delegate(given)
     if isinstance(given, Tool) or hasattr(given, "__lyra_tools__"):

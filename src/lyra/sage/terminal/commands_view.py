@@ -57,6 +57,10 @@ class ShownResult:
         return self._result.draft
 
     @property
+    def themes(self) -> tuple[str, ...]:
+        return self._result.themes
+
+    @property
     def exit(self) -> bool:
         return self._result.exit
 

@@ -16,8 +16,9 @@ import signal
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
+from lyra.agents.session.events import Retrying, RetryLine
 from lyra.core.clock import Clock, loop_clock
 from lyra.errors import LyraError
 from lyra.kernel.base.tasks import Tasks
@@ -38,7 +39,17 @@ from lyra.sage.terminal.echo import (
 from lyra.sage.terminal.picker import Picker
 from lyra.sage.terminal.question import Decision, TerminalQuestion, plan_question
 from lyra.sage.terminal.question_desk import QuestionDesk
-from lyra.sage.terminal.text.styled_lines import MARGIN, Line, clip, indent_lines, scrub, scrub_lines, wrap_text
+from lyra.sage.terminal.text.styled_lines import (
+    MARGIN,
+    Line,
+    clip,
+    indent_lines,
+    scrub,
+    scrub_lines,
+    theme_samples,
+    use_theme,
+    wrap_text,
+)
 from lyra.sage.terminal.turn_view import TurnView
 
 _LINES_AT_ONCE: Final = 16  # lines of a turn that are shown before the keyboard has its chance
@@ -74,6 +85,7 @@ class Conversation:
         self.folds = Folds()
         self._tasks = Tasks()
         self._is_commanding = False  # a slash command runs, which may ask a model
+        self._wait: TurnView | None = None  # a wait of that command for the provider
         self.desk = QuestionDesk(session, self.sheet, self.folds, self.clock, self._tasks)
         self.waiting: deque[Submission] = deque()
         self.view: TurnView | None = None
@@ -95,6 +107,7 @@ class Conversation:
         self._has_looked = False  # at all files of the folder, which undo needs
         self._wake = asyncio.Event()
         session.steering.listeners.append(self._on_steered)
+        session.on_wait.append(self._on_wait)
         self.desk.on_plan = self._on_plan
 
     @property
@@ -335,7 +348,11 @@ class Conversation:
         try:
             result = await run_slash_command(self.session, text)
         finally:
-            self._is_commanding = False
+            self._is_commanding, self._wait = False, None
+        if len(result.themes) == 1:
+            use_theme(result.themes[0])
+        if result.themes:
+            self.sheet.print("command", theme_samples(result.themes))
         self._show_result(result)
         if await result.open_session(self.session):
             self.reopened()
@@ -345,6 +362,12 @@ class Conversation:
             await self._run_turn(result.prompt, **result.send_with)
         if result.exit:
             self.end()
+
+    def _on_wait(self, event: Retrying) -> None:
+        """Count down as in a turn."""
+        self._wait = TurnView(self.sheet, self.folds, self.clock)
+        self._wait.take(cast("RetryLine", event.to_data()))
+        self.paper.mark_changed()
 
     async def _run_shell(self, command: str) -> None:
         self._shell = ShellView(command, self.session.folder, self.sheet, self.folds)
@@ -435,6 +458,8 @@ class Conversation:
             blank = [] if self.view.shows_calls and self.sheet.follows_closely("tool") else blank
         elif self._shell is not None:
             lines = self._shell.live_lines(width, rows - 2)
+        elif self._wait is not None:
+            lines = self._wait.live_lines(width, rows - 2)
         hints = self._hints()
         if hints:
             joined = f" {self.paper.facts.marks.dot} ".join(hints)

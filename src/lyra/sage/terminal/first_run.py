@@ -24,6 +24,7 @@ _MORE: Final = (
     "The model can stand in lyra.toml: model under [agent]. sage doctor checks the set-up.",
     "The simulated model needs no key: it repeats what you say, and shows how Sage looks.",
 )
+_OF_OTHER_AGENTS: Final = ("CLAUDE.md", ".claude", ".codex", ".cursor", ".cursorrules")
 _THINGS: Final = ("explain how this project is built", "find a failing test and fix it", "/help")
 
 
@@ -81,6 +82,7 @@ def welcome_lines(session: LiveSession, width: int, *, plain: bool = False) -> l
         [],
         _fact("model", f"{exact(name)} of {exact(provider)}"),
         _fact("folder", _folder_words(session.folder)),
+        *_import_facts(session.folder),
         _fact("asks", f"before it changes a file, runs a command or fetches a page; {changes} changes that"),
         _fact("keys", f"{interrupts} interrupts, @ names a file, ! runs a command of yours, ctrl-d leaves"),
         [],
@@ -92,6 +94,15 @@ def welcome_lines(session: LiveSession, width: int, *, plain: bool = False) -> l
 
 def _fact(name: str, words: str) -> Line:
     return [("faint", f"{' ' * MARGIN}{name:<8}"), ("", words)]
+
+
+def _import_facts(folder: str) -> list[Line]:
+    """Say how files of other agents are taken over, where the project has some and nothing was taken over yet."""
+    names = [name for name in _OF_OTHER_AGENTS if os.path.lexists(os.path.join(folder, name))]
+    if not names or os.path.lexists(os.path.join(folder, ".lyra")):
+        return []
+    words = f"{', '.join(names[:-1])} and {names[-1]} are" if names[1:] else f"{names[0]} is"
+    return [_fact("import", f"{words} here: sage import takes over what Sage can use of it")]
 
 
 def _folder_words(folder: str) -> str:

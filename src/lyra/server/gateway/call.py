@@ -37,8 +37,15 @@ from lyra.server.gateway.bounds import (
     select_bounded_tools,
     thinking_beside,
 )
-from lyra.server.gateway.relay import AnswerMeter
-from lyra.server.gateway.targets import answer_headers, money_held, read_refusal, upstream_headers, upstream_url
+from lyra.server.gateway.relay import AnswerMeter, Relay
+from lyra.server.gateway.targets import (
+    ModelTarget,
+    answer_headers,
+    money_held,
+    read_refusal,
+    upstream_headers,
+    upstream_url,
+)
 from lyra.server.http.endpoint import RawAnswer
 
 if TYPE_CHECKING:
@@ -47,9 +54,7 @@ if TYPE_CHECKING:
     from lyra.models.pricing import Price
     from lyra.models.wire.http import UnreadAnswer
     from lyra.server.gateway.keys import GatewayKey
-    from lyra.server.gateway.relay import Relay
     from lyra.server.gateway.request import GatewayRequest
-    from lyra.server.gateway.targets import ModelTarget
 
 
 _PATIENCE_S: Final = 5.0  # a provider that asks for a longer pause is not tried again: the client is told

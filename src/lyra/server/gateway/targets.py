@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.agents.session.shared import runtime_of
+from lyra.agents.session.shared import AgentRuntime, runtime_of
 from lyra.core.budgets.money import Money
 from lyra.core.policies.breaker import Breaker, CircuitBreaker
 from lyra.core.secrets.known_keys import KnownKeys
@@ -26,19 +26,16 @@ from lyra.models.provider import LLMProvider, Request
 from lyra.models.providers.anthropic import Anthropic
 from lyra.models.providers.openai import Azure, OpenAI
 from lyra.models.wire.faults import UNREADABLE, from_status, retry_after
-from lyra.models.wire.http import usual_sentence
+from lyra.models.wire.http import UnreadAnswer, usual_sentence
 from lyra.models.wire.remote import RemoteProvider
-from lyra.server.gateway.request import WireFormat
+from lyra.server.gateway.request import GatewayRequest, WireFormat
 from lyra.server.http.endpoint import RawAnswer
 from lyra.server.http.problems import HttpProblem, HttpRefusal, error_body, problem_of
 
 if TYPE_CHECKING:
-    from lyra.agents.session.shared import AgentRuntime
     from lyra.kernel.kernel import Kernel
     from lyra.models.names import ModelName
-    from lyra.models.wire.http import UnreadAnswer
     from lyra.server.gateway.keys import KeySettings
-    from lyra.server.gateway.request import GatewayRequest
 
 
 _log: Final = logging.getLogger("lyra.server")

@@ -27,6 +27,7 @@ from lyra.core.limits import (
     SERVER_STREAMS_MAX,
 )
 from lyra.errors import ConfigError, LyraError
+from lyra.server.identity import Caller
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC's own lines on stderr are no log of Lyra's; errors are raised
 
@@ -43,14 +44,19 @@ except ImportError as error:
 
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.guard import CallGuard, Method, Observe, end_of
-from lyra.server.grpc.services.kernel import EngineCalls, OrchestrationCalls, ServiceCalls
-from lyra.server.grpc.services.system import BusCalls, SystemCalls, WorkerCalls
+from lyra.server.grpc.services.system import (
+    BusCalls,
+    EngineCalls,
+    OrchestrationCalls,
+    ServiceCalls,
+    SystemCalls,
+    WorkerCalls,
+)
 from lyra.server.identity import record_act
 from lyra.server.token_limit import TokenLimit
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
-    from lyra.server.identity import Caller
     from lyra.server.settings import ServeSettings
 
 

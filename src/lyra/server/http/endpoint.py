@@ -17,7 +17,7 @@ import msgspec
 from lyra.core.checking.check import did_you_mean
 from lyra.errors import ConfigError
 from lyra.kernel.workers.blocks import unknown_process
-from lyra.server.http.problems import HttpRefusal
+from lyra.server.http.problems import HttpProblem, HttpRefusal
 from lyra.server.owners import owner_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
     from lyra.server.http.guard import RequestIdentity
     from lyra.server.http.parts import HttpParts
-    from lyra.server.http.problems import HttpProblem
     from lyra.server.identity import Caller
 
 

@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from lyra.core.ids import Entropy, random_key
 from lyra.core.limits import SERVER_LOGIN_S, SERVER_LOGINS_MAX, SERVER_TOKEN_LOGINS_MAX
 from lyra.errors import Unauthenticated
-from lyra.server.identity import Caller, record_act
+from lyra.server.identity import Caller, TokenHolder, TokenTable, record_act
 from lyra.server.token_limit import TokenLimit
 
 if TYPE_CHECKING:
     from lyra.core.clock import Clock
     from lyra.kernel.kernel import Kernel
-    from lyra.server.identity import TokenHolder, TokenTable
 
 
 FORM_FIELD: Final = "form_token"

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from lyra.core.envelope import ANONYMOUS
+from lyra.core.envelope import ANONYMOUS, Envelope
 from lyra.core.limits import WORK_WAITING_PER_NAME_MAX
 from lyra.core.trace_context import outgoing
 from lyra.errors import LyraError, NameTaken
@@ -23,7 +23,6 @@ from lyra.kernel.services.registry import unknown_service
 from lyra.kernel.services.service import ServiceInfo, ServiceRequest
 
 if TYPE_CHECKING:
-    from lyra.core.envelope import Envelope
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.pipelines.agents import StageRun
     from lyra.server.identity import Caller

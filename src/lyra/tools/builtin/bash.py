@@ -26,6 +26,7 @@ from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import Holding, Tool, caller, ending, job_log, progress, rights, unheld
 from lyra.errors import CapabilityDenied, ConfigError, SandboxUnavailable, ToolError
 from lyra.sandbox.protection.forbidden_names import clean_up
+from lyra.sandbox.protection.git_repositories import find_program_setting
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.function import tool
 from lyra.tools.shell.text_glob import TextGlob
@@ -40,7 +41,11 @@ OUTPUT_CHARS_MAX: Final = 30_000  # shown; the rest of a longer output is in a f
 _GLOBS: Final = frozenset("*?")
 _JOB_S_MAX: Final = 24 * 3600.0  # of a job in the background
 _NETWORK: Final = frozenset({"net.http", "net.*"})
-_GIT_SHUT: Final = re.compile(r"\.git/[^\n]*: Read-only file system")
+_GIT_SHUT: Final = re.compile(
+    r"\.git/[^\n]*: Read-only file system|unable to (?:create|write|append)[^\n]*\.git/|cannot open '?[^\n]*\.git/"
+    r"|insufficient permission for adding an object|could not lock config file|unable to write new.index file"
+)
+_ELSEWHERE: Final = re.compile(r"\bgit\s+(?:init|clone)\b|--git-dir|--work-tree|GIT_DIR|\s-C\b")
 _USE_GIT: Final = " · the sandbox never opens .git: use the tool Git for that"
 _UNHELD: Final = "no sandbox works here, so the command had all your rights"
 _EXEC: Final = frozenset({"process.exec", "process.*", "*"})
@@ -69,6 +74,7 @@ def bash_tools(
         guarded=True,
         concurrency="sequential",
         folders=workspace.roots,
+        check=family.check,
     )
     return [msgspec.structs.replace(bash, holds=family.hold), *jobs.tools()]
 
@@ -158,7 +164,6 @@ class _Bash:
 
     def hold(self, grant: Grant, command: str) -> Holding:
         """Return how the sandbox would hold a command line with these rights."""
-        from lyra.sandbox.protection.git_repositories import find_program_setting
         from lyra.sandbox.sandbox import may_work
         from lyra.tools.shell.command_line import read_line
 
@@ -168,6 +173,24 @@ class _Bash:
         is_plain = folders is not None and find_program_setting(folders) is None
         works = self._has_own_sandbox or may_work()
         return Holding(works, _has_network(grant), reads=works and is_plain and read_line(command).reads_only)
+
+    def check(self, command: str, **_: Any) -> None:
+        """Refuse a git command that writes to the repository of the workspace: no sandbox lets it."""
+        from lyra.core.commands.reading import reads_only
+        from lyra.sandbox.sandbox import may_work
+        from lyra.tools.git.calls import COMMANDS
+        from lyra.tools.git.repository import read_head
+        from lyra.tools.shell.command_line import read_line
+
+        lines = [text.split() for text in read_line(command).commands if re.match(r"git\s+\S", text)]
+        writes = next((words[1] for words in lines if words[1] in COMMANDS and not reads_only(words)), None)
+        if writes is None or _ELSEWHERE.search(command) or not (self._has_own_sandbox or may_work()):
+            return
+        folders = _find_folders_of(self._workspace.root, command) or [os.sep]
+        is_inside = all(f"{os.path.realpath(folder)}/".startswith(f"{self._workspace.root}/") for folder in folders)
+        if is_inside and read_head(folders[-1]) is not None:
+            message = f"git {writes} writes to .git, and the sandbox of commands never opens it"
+            raise ToolError(message, hint="use the tool Git, one call for each command", reason="read_only")
 
     async def bash(
         self,
@@ -317,7 +340,6 @@ async def wait_reporting(job: Job) -> Result:
         raise
 
 
-# ---------------------------------------------------------------- jobs
 # Commands in the background: BashOutput and KillShell.
 
 JOBS_MAX: Final = 16  # running, for one process
@@ -480,7 +502,6 @@ def _new(known: _Background) -> str:
     return f"{head.decode('utf-8', 'replace')}\n{note}\n{tail.decode('utf-8', 'replace')}"
 
 
-# ---------------------------------------------------------------- how a command ended
 def render_result(result: Result) -> str:
     """Return the text of a command that has ended; a ToolError with the same text where it failed."""
     output = result.output

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, Literal, NamedTuple
 
@@ -126,9 +127,9 @@ def file_tools(workspace: Workspace, log: ReadLog) -> list[Tool]:
     written["concurrency"] = "sequential"
     return [
         tool(family.read, name="Read", idempotent=True, needs_of=reads, untrusted=True, folders=workspace.roots),
-        tool(family.write, name="Write", **written),
-        tool(family.edit, name="Edit", **written),
-        tool(family.multi_edit, name="MultiEdit", **written),
+        tool(family.write, name="Write", check=lambda file_path, **_: family.read_known(file_path), **written),
+        tool(family.edit, name="Edit", check=family.check_edit, **written),
+        tool(family.multi_edit, name="MultiEdit", check=partial(family.change, saves=False), **written),
     ]
 
 
@@ -172,16 +173,23 @@ class _Files:
         """
         workspace = self._workspace
         with workspace.lock:
-            if not workspace.exists(file_path):
+            opened = self.read_known(file_path)
+            if opened is None:
                 data = TextFile("").encode(content, file_path)
                 path = workspace.replace(file_path, data)
                 self._log.note(path, data)
                 return f"wrote {workspace.display_name(file_path)}: new, {_lines(content)}"
-            opened = workspace.read(file_path)
-            self._log.check(opened.path, opened.data, file_path)
             file = TextFile.decode(opened.data, file_path) if opened.data else TextFile("")
             self._save(opened, file, content, file_path)
             return f"wrote {workspace.display_name(file_path)}: {_lines(content)}"
+
+    def read_known(self, path: str) -> OpenedFile | None:
+        """Return a file that is to be replaced, which this process has to know; None where there is none."""
+        if not self._workspace.exists(path):
+            return None
+        opened = self._workspace.read(path)
+        self._log.check(opened.path, opened.data, path)
+        return opened
 
     def edit(self, file_path: str, old_string: str, new_string: str, replace_all: bool = False) -> str:
         """Replace a piece of text in a file that has been read.
@@ -192,7 +200,10 @@ class _Files:
             new_string: the text to put there
             replace_all: replace every occurrence instead
         """
-        return self._change(file_path, [Change(old_string, new_string, replace_all)])
+        return self.change(file_path, [Change(old_string, new_string, replace_all)])
+
+    def check_edit(self, file_path: str, **given: Any) -> None:
+        self.change(file_path, [Change(**given)], saves=False)
 
     def multi_edit(self, file_path: str, edits: list[Change]) -> str:
         """Make several replacements in a file that has been read: one after the other, all or none.
@@ -201,17 +212,19 @@ class _Files:
             file_path: the file, relative to the workspace or absolute
             edits: the replacements, each as for Edit
         """
+        return self.change(file_path, edits)
+
+    def change(self, file_path: str, edits: Sequence[Change], *, saves: bool = True) -> str:
+        """Make the replacements; ToolError where one cannot be made. Without `saves` that is all that is looked at."""
         if not edits:
             raise ToolError("edits is a list of at least one replacement", reason="invalid_arguments")
-        return self._change(file_path, edits)
-
-    def _change(self, path: str, changes: Sequence[Change]) -> str:
         with self._workspace.lock:
-            loaded = self._load(path)
-            self._log.check(loaded.opened.path, loaded.opened.data, path)
-            text, notes = apply_changes(loaded.file.text, changes, path)
-            self._save(loaded.opened, loaded.file, text, path)
-            return f"edited {self._workspace.display_name(path)}: {'; '.join(notes)}"
+            loaded = self._load(file_path)
+            self._log.check(loaded.opened.path, loaded.opened.data, file_path)
+            text, notes = apply_changes(loaded.file.text, edits, file_path)
+            if saves:
+                self._save(loaded.opened, loaded.file, text, file_path)
+            return f"edited {self._workspace.display_name(file_path)}: {'; '.join(notes)}"
 
     def _load(self, path: str) -> _Loaded:
         opened = self._workspace.read(path)
@@ -320,7 +333,8 @@ def notebook_tools(workspace: Workspace, log: ReadLog) -> list[Tool]:
         return [*workspace.need("fs.read", path), *workspace.need("fs.write", path)]
 
     marks: dict[str, Any] = {"guarded": True, "trusted": True, "concurrency": "sequential"}
-    return [tool(family.edit, name="NotebookEdit", needs_of=needs_of, folders=workspace.roots, **marks)]
+    check = partial(family.change, saves=False)
+    return [tool(family.edit, name="NotebookEdit", needs_of=needs_of, folders=workspace.roots, check=check, **marks)]
 
 
 class _Notebooks:
@@ -347,6 +361,18 @@ class _Notebooks:
             cell_type: code, markdown or raw; needed for insert
             edit_mode: replace, insert or delete
         """
+        return self.change(notebook_path, cell, new_source, cell_type, edit_mode)
+
+    def change(
+        self,
+        notebook_path: str,
+        cell: str | int,
+        new_source: str,
+        cell_type: str | None,
+        edit_mode: str,
+        *,
+        saves: bool = True,
+    ) -> str:
         with self._workspace.lock:
             opened = self._workspace.read(notebook_path)
             self._log.check(opened.path, opened.data, notebook_path)
@@ -355,8 +381,9 @@ class _Notebooks:
             note = _change_cell(notebook, cell, new_source, cell_type, edit_mode)
             text = json.dumps(notebook, ensure_ascii=False, indent=_indent(file.text)) + "\n" * file.text.endswith("\n")
             data = file.encode(text, notebook_path)
-            self._workspace.replace(opened.path, data, opened.mode)
-            self._log.note(opened.path, data)
+            if saves:
+                self._workspace.replace(opened.path, data, opened.mode)
+                self._log.note(opened.path, data)
             return f"edited {self._workspace.display_name(notebook_path)}: {note}"
 
 

@@ -54,6 +54,7 @@ def git_tools(workspace: Workspace) -> list[Tool]:
         guarded=True,
         concurrency="exclusive",
         folders=workspace.roots,
+        check=family.check,
     )
     return [msgspec.structs.replace(git, holds=family.hold)]
 
@@ -81,6 +82,11 @@ class _Git:
             return Holding(None, network=True)
         where = self._find_address(call) if call.network else ""
         return Holding(None, network=call.network, reads=call.reads, reaches=where)
+
+    def check(self, command: str, **_: bool) -> None:
+        from lyra.tools.git.calls import read_call
+
+        read_call(command)
 
     def _find_address(self, call: GitCall) -> str:
         """Return the addresses of the remotes that a call may reach, as the settings have them."""
@@ -131,7 +137,6 @@ class _Git:
             put_back = await asyncio.to_thread(_put_back, kept, now)
         return _render(result.output.text, result.exit_code, put_back, timed_out="wall" in result.limits_hit)
 
-    # ------------------------------------------------------------ what is refused
     def _check_root(self, head: GitHead) -> None:
         """Refuse to change files of a repository that is larger than the workspace."""
         if not self._workspace.covers(head.root):

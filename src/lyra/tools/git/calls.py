@@ -22,7 +22,7 @@ from lyra.tools.shell.grammar import read_script
 # Options by subcommand; `=` behind one says that it takes a value.
 _QUIET: Final = " -q --quiet"
 _SEQUENCE: Final = " --continue --abort --skip --quit -X= --strategy-option="
-_OPTIONS: Final[dict[str, frozenset[str]]] = {
+COMMANDS: Final[dict[str, frozenset[str]]] = {
     name: words_of(options)
     for name, options in {
         "add": "-A --all -u --update -n --dry-run -v --verbose -N --intent-to-add --renormalize --chmod=",
@@ -135,10 +135,10 @@ def read_call(command: str) -> GitCall:
     name = words[1]
     if name in _READS and reads_only(words) and "show" not in words:
         return GitCall(words, name, reads=True)
-    options = _OPTIONS.get(name)
+    options = COMMANDS.get(name)
     if options is None:
         hint = "; to read, run git with Bash" if reads_only(words) else ""
-        raise _refuse(f"git {name[:40]} is not one of status, {', '.join(_OPTIONS)}{hint}")
+        raise _refuse(f"git {name[:40]} is not one of status, {', '.join(COMMANDS)}{hint}")
     plain = _check_options(name, words[2:], options)
     if name == "stash" and plain and plain[0] not in _STASH:
         raise _refuse(f"git stash {plain[0][:40]} is not one of {', '.join(sorted(_STASH))}")

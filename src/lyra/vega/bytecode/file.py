@@ -45,8 +45,6 @@ def content_hash(program: Program) -> str:
 
 def load(data: bytes) -> Program:
     """Return the program in a file; BytecodeError for anything else."""
-    from lyra.vega.bytecode.file import verify
-
     if len(data) > VEGA_BYTECODE_BYTES_MAX:
         raise _make_load_error("it is too large")
     if not data.startswith(MAGIC) or len(data) < HEAD:

@@ -35,12 +35,12 @@ from lyra.vega.compiler.control import compile_with_finally, enter_scope, run_de
 from lyra.vega.compiler.early_calls import EARLY_CALLS, Overlap, compile_early_sequence
 from lyra.vega.compiler.emitter import CompileRules, FunctionCode
 from lyra.vega.compiler.expressions import EXPRESSIONS, compile_into
-from lyra.vega.compiler.processes import PROCESSES, compile_settings, compile_spawned
-from lyra.vega.compiler.statements import STATEMENTS
+from lyra.vega.compiler.statements import PROCESSES, STATEMENTS, compile_settings, compile_spawned
 from lyra.vega.plan.names import ModuleScope, Resolver, Symbol, Unit, Variable, complaint
 from lyra.vega.plan.plan import Notes, OverlapPlan
 from lyra.vega.plan.summaries import Summaries
 from lyra.vega.syntax import ast
+from lyra.vega.syntax.parser import parse
 from lyra.vega.syntax.source import Source
 
 RULES: Final = CompileRules(
@@ -153,8 +153,6 @@ class Linker:
             symbol.target = self.link_import(module, node)
 
     def link_import(self, module: ModuleScope, node: ast.Import) -> ModuleScope:
-        from lyra.vega.syntax.parser import parse
-
         loaded = self.load(node.target, module.source.name) if self.load is not None else None
         if loaded is None:
             raise complaint(module.source, node, f"cannot find the file {node.target!r}")

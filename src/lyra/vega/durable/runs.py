@@ -16,10 +16,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from lyra.core import codec
 from lyra.core.checking.check import did_you_mean
+from lyra.core.clock import SystemClock
 from lyra.errors import ConfigError, Conflict, Corrupt, ProcessExit, StoreError
 from lyra.kernel.journal.history import Fold, PendingInterrupt, ProcessState
 from lyra.kernel.journal.lease import lives_here, owner_is_dead
@@ -32,9 +33,7 @@ from lyra.store.sqlite import SqliteStore
 from lyra.store.standing import vouch
 from lyra.vega.bytecode.program import Program
 from lyra.vega.durable.record import MAIN, RunState, state_of
-
-if TYPE_CHECKING:
-    from lyra.vega.runtime.agents.plan import SettingChange
+from lyra.vega.runtime.agents.plan import SettingChange
 
 STATES: Final[dict[str, str]] = {
     "running": "a process is at work on it",
@@ -244,8 +243,6 @@ class DurableRun:
     @property
     def setting_changes(self) -> list[SettingChange]:
         """The settings of agents that migrations changed, in order."""
-        from lyra.vega.runtime.agents.plan import SettingChange
-
         kept = [row for migration in self.facts.migrations for row in migration["renewals"]]
         return [SettingChange.from_data(row) for row in kept]
 
@@ -265,8 +262,6 @@ class DurableRun:
         held = self.space.holder()
         if held is None or owner_is_dead(held.owner):
             return ""
-        from lyra.core.clock import SystemClock
-
         return held.owner if lives_here(held.owner) or held.expires_at > SystemClock().now() else ""
 
     @property

@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from lyra.core.budgets.money import Money
+from lyra.errors import ConfigError
 from lyra.vega.lsp.index import SourceSymbol
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY, LibraryEntry
 from lyra.vega.syntax import ast
@@ -190,7 +191,6 @@ def model_names(agent: ast.Agent) -> list[str]:
 def price_line(model: str, path: str = "") -> str:
     """Say what a thousand tokens cost, by the price table and the settings that hold at a path; unknown is said to be
     unknown."""
-    from lyra.errors import ConfigError
     from lyra.models.names import model_name
     from lyra.models.stream import TokenUsage
 
@@ -210,7 +210,6 @@ def price_line(model: str, path: str = "") -> str:
 
 def _prices(folder: str) -> Prices:
     from lyra.config import Config
-    from lyra.errors import ConfigError
     from lyra.models.pricing import Prices
 
     try:

@@ -41,6 +41,8 @@ from lyra.vega.migrate.rehearsal import Rehearsal, describe_effect
 from lyra.vega.runtime.agents.plan import HARMLESS, difference
 from lyra.vega.runtime.rights import Rights, settings_of
 from lyra.vega.syntax.ast import Declaration
+from lyra.vega.syntax.parser import parse
+from lyra.vega.syntax.source import Source
 from lyra.vega.values.values import UNSET
 
 if TYPE_CHECKING:
@@ -108,9 +110,6 @@ def _under_new_names(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str
 
 def _parts(sources: Mapping[str, str]) -> dict[tuple[str, str], tuple[Any, str, int]]:
     """Return the meaning of each declaration and of what stands between them, by kind and name, with its place."""
-    from lyra.vega.syntax.parser import parse
-    from lyra.vega.syntax.source import Source
-
     parts: dict[tuple[str, str], tuple[Any, str, int]] = {}
     for file, text in sources.items():
         try:
@@ -140,9 +139,6 @@ class Owners:
     """Which declaration each line of the sources belongs to; between them it is the top level."""
 
     def __init__(self, sources: Mapping[str, str]) -> None:
-        from lyra.vega.syntax.parser import parse
-        from lyra.vega.syntax.source import Source
-
         self._spans: dict[str, list[tuple[int, int, tuple[str, str]]]] = {}
         for file, text in sources.items():
             try:

@@ -21,14 +21,13 @@ from lyra.core.budgets.money import Money
 from lyra.core.naming import SUPERVISE, VEGA_AGENT, VEGA_PROCESS, to_fixed_name
 from lyra.errors import Divergence, LyraError
 from lyra.kernel.base.waiting import suspend
-from lyra.kernel.journal.history import Fold
+from lyra.kernel.journal.history import Entry, Fold
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.process.replay import Diverged
-from lyra.kernel.programs.context import ExitProgram
+from lyra.kernel.programs.context import Context, ExitProgram
 from lyra.store.memory import MemoryStore
-from lyra.vega.durable.checkpoints import restore_fiber
-from lyra.vega.durable.durable_run import prepare, restore_from
-from lyra.vega.durable.record import MAIN
+from lyra.vega.durable.durable_run import prepare, restore_fiber, restore_from
+from lyra.vega.durable.record import MAIN, ProgramMigration
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect
 from lyra.vega.machine.link import Code, link
 from lyra.vega.machine.vm import run as run_fiber
@@ -50,11 +49,8 @@ from lyra.vega.runtime.world import RunOptions
 from lyra.vega.values.values import fault_of
 
 if TYPE_CHECKING:
-    from lyra.kernel.journal.history import Entry
     from lyra.kernel.process.process import Process
-    from lyra.kernel.programs.context import Context
     from lyra.vega.bytecode.program import Program
-    from lyra.vega.durable.record import ProgramMigration
     from lyra.vega.durable.runs import DurableRun
 
 

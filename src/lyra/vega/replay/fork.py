@@ -19,6 +19,7 @@ from lyra.agents.session.model_call import ModelCall
 from lyra.core import codec
 from lyra.core.budgets.budget import Usage
 from lyra.core.budgets.early_calls import NO_ROOM
+from lyra.core.budgets.money import Money
 from lyra.core.clock import SystemClock
 from lyra.core.effect import Effect, canonical_hash
 from lyra.errors import CapabilityDenied, ConfigError, EffectFailed
@@ -419,8 +420,6 @@ class RunFork:
 
     def options(self) -> dict[str, Any]:
         """Return how the run was started: what `RunOptions` takes."""
-        from lyra.core.budgets.money import Money
-
         began = self.began
         return {
             "model": began["model"],

@@ -20,7 +20,7 @@ from lyra.kernel.base.waiting import suspend
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.rows import error_from_row
 from lyra.kernel.kernel import Kernel
-from lyra.kernel.programs.context import ExitProgram
+from lyra.kernel.programs.context import Context, ExitProgram
 from lyra.store.memory import MemoryStore
 from lyra.vega.durable.durable_run import prepare
 from lyra.vega.durable.record import MAIN
@@ -35,10 +35,12 @@ from lyra.vega.replay.frozen_kernel import (
     PrintlessRecord,
     RecordedReplay,
     RecordingFiber,
+    RunJournal,
+    describe_step,
+    in_program_order,
     replay_seams,
     run_in_virtual_time,
 )
-from lyra.vega.replay.journal import RunJournal, describe_step, in_program_order
 from lyra.vega.replay.timeline import END, START, JournaledAnswer, ProcessFacts, Timeline, TimelineStep, brief
 from lyra.vega.runtime.driver import PROGRAMS
 from lyra.vega.runtime.handlers import HANDLERS, handler
@@ -50,7 +52,6 @@ from lyra.vega.values.values import Stream, copy_value, fault_of
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Process
-    from lyra.kernel.programs.context import Context
     from lyra.vega.bytecode.program import Program
     from lyra.vega.durable.runs import DurableRun
 
@@ -295,7 +296,17 @@ async def _play(reading: _Reading, job: VegaJob, fiber: RecordingFiber, recall: 
     used = 0
     beside: dict[str, TimelineStep] = {}  # calls of a `parallel`, by their branches
     while True:
-        _skip_checkpoints(reading, job)
+        # Skip the key that a checkpoint of the run took; this replay starts before it and saves nothing. Some steps
+        # take no key, so the saved state decides between which two steps the checkpoint was.
+        process = job.ctx.own_process
+        kept = reading.journal.checkpoints.get(process.pid)
+        if kept and process.keys in kept:
+            assert isinstance(process.keys, int)
+            saved = reading.journal.load_fiber(process.pid, process.keys)
+            if saved is None or (_may_be(job.fiber, saved) and codec.encode(saved) == codec.encode(to_data(job.fiber))):
+                reading.goes_on(process.pid, job.fiber, process.keys)
+                process.keys += 1
+                process.rng = None
         outcome = run_fiber(fiber, FUEL)
         fiber.note_mailbox(outcome)
         if type(outcome) is Done:
@@ -379,20 +390,6 @@ def _branches(job: VegaJob, effect: VmEffect) -> list[str]:
         number = effect.arguments[0]
         return [f"parallel{number}:{index}" for index in range(len(job.state.groups.get(number, ())))]
     return []
-
-
-def _skip_checkpoints(reading: _Reading, job: VegaJob) -> None:
-    """Skip the key that a checkpoint of the run took; this replay starts before it and saves nothing. Some steps take
-    no key, so the saved state decides between which two steps the checkpoint was."""
-    process = job.ctx.own_process
-    kept = reading.journal.checkpoints.get(process.pid)
-    if kept and process.keys in kept:
-        assert isinstance(process.keys, int)
-        saved = reading.journal.load_fiber(process.pid, process.keys)
-        if saved is None or (_may_be(job.fiber, saved) and codec.encode(saved) == codec.encode(to_data(job.fiber))):
-            reading.goes_on(process.pid, job.fiber, process.keys)
-            process.keys += 1
-            process.rng = None
 
 
 def _may_be(fiber: Fiber, saved: dict[str, Any]) -> bool:

@@ -17,12 +17,11 @@ from lyra.errors import ConfigError
 from lyra.vega.replay.fork import ForkChange, change_at, change_of_row
 from lyra.vega.replay.player import Player
 from lyra.vega.replay.reader import read
-from lyra.vega.replay.timeline import brief
+from lyra.vega.replay.timeline import TimelineStep, brief
 
 if TYPE_CHECKING:
     from lyra.observe.timeline.step import RunStep
     from lyra.vega.durable.runs import DurableRun
-    from lyra.vega.replay.timeline import TimelineStep
 
 
 CHANGEABLE: Final = ("model", "tool", "effect")  # kinds of steps that a fork can change

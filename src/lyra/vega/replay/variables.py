@@ -66,8 +66,6 @@ class Variables:
             self._find(dict(sources))
 
     def _find(self, sources: dict[str, str]) -> None:
-        from lyra.vega.syntax.parser import parse
-
         name = self._program.name
         if name not in sources:
             return

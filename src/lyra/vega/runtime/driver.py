@@ -24,15 +24,13 @@ from lyra.vega.runtime.agents.slot import CRASH
 from lyra.vega.runtime.agents.undeclared_tools import ProcessPrograms
 from lyra.vega.runtime.early_calls import give_up
 from lyra.vega.runtime.handlers import HANDLERS, handler
-from lyra.vega.runtime.job import VegaJob
+from lyra.vega.runtime.job import ProcessSaver, VegaJob
 from lyra.vega.runtime.light_processes import FUEL, ScheduledFiber
 from lyra.vega.runtime.world import run_of, world_of
 from lyra.vega.values.values import fault_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from lyra.vega.runtime.job import ProcessSaver
 
 
 # ---------------- The process of an agent: it lives, crashes and is restarted as supervision says

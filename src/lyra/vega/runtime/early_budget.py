@@ -19,11 +19,10 @@ from lyra.core.budgets.budget import NOTHING, Budget, Reservation, Usage
 from lyra.core.budgets.early_calls import NO_ROOM, EarlyBudget, is_limited
 from lyra.core.budgets.money import Money
 from lyra.errors import LyraError
-from lyra.vega.runtime.agents.slot import now_s
+from lyra.vega.runtime.agents.slot import AgentSlot, now_s
 
 if TYPE_CHECKING:
     from lyra.vega.machine.fiber import EarlyCall
-    from lyra.vega.runtime.agents.slot import AgentSlot
 
 
 def take_back(scope: Budget, usage: Usage) -> None:

@@ -13,20 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.session.open_questions import scopes
 from lyra.core.budgets.money import Money
 from lyra.core.effect import Effect
-from lyra.core.rights.capability import Capability
+from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import BudgetExceeded, CapabilityDenied, ConfigError, EffectFailed, LimitExceeded
 from lyra.kernel.process.replay import name_branch, upcoming
 from lyra.vega.runtime.agents.streams import STREAMS
 from lyra.vega.runtime.early_calls import AHEAD
-from lyra.vega.runtime.job import beside
+from lyra.vega.runtime.job import VegaJob, beside
 from lyra.vega.runtime.library import LIBRARY, current_place, host_function, need_text
 from lyra.vega.runtime.processes import PROCESSES, start_fiber
 from lyra.vega.values.values import Duration, Fault, Process, fault_of
 
 if TYPE_CHECKING:
-    from lyra.core.rights.capability import Grant
     from lyra.sandbox.paths import Beneath
-    from lyra.vega.runtime.job import VegaJob
 
 
 # ---------------------------------------------------------------- files
@@ -406,6 +404,4 @@ def handler(kind: str) -> Callable[..., Any]:
 
 
 def _refuse(kind: str, _job: VegaJob, *_: Any) -> None:
-    from lyra.errors import CapabilityDenied
-
     raise CapabilityDenied(f"this host does not know {kind}")

@@ -16,12 +16,11 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.core.budgets.money import Money
-from lyra.core.event import ModelCalled
+from lyra.core.event import Event, ModelCalled
 from lyra.vega.bytecode.opcodes import OP_RECEIVE, OP_RECEIVE_NEXT
 
 if TYPE_CHECKING:
     from lyra.core.budgets.budget import Budget
-    from lyra.core.event import Event
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
     from lyra.vega.runtime.agents.slot import AgentSlot

@@ -19,21 +19,20 @@ from inspect import CORO_CREATED, getcoroutinestate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from lyra.core.imported_node import NODE_FILES
+from lyra.core.imported_node import NODE_FILES, NodeHost
 from lyra.errors import ConfigError, ProcessExit, VegaError
 from lyra.kernel.kernel import Kernel
-from lyra.kernel.process.process import Exit
+from lyra.kernel.process.process import Exit, Process
 from lyra.vega.bytecode.program import Program
-from lyra.vega.checker.checker import Load
+from lyra.vega.checker.checker import Load, parse_and_check
 from lyra.vega.runtime.convert import to_python
 from lyra.vega.runtime.driver import PROGRAMS, vega_process
 from lyra.vega.runtime.job import VegaJob
 from lyra.vega.runtime.world import RunOptions, World
+from lyra.vega.syntax.source import Source
 from lyra.vega.values.values import ErrorValue, Fault, uncaught
 
 if TYPE_CHECKING:
-    from lyra.core.imported_node import NodeHost
-    from lyra.kernel.process.process import Process
     from lyra.vega.runtime.picture import Picture
 
 
@@ -106,9 +105,7 @@ def run(
 def compile_program(source: str | Program, name: str, host: Mapping[str, Any], load: Load) -> Program:
     if isinstance(source, Program):
         return source
-    from lyra.vega.checker.checker import parse_and_check
     from lyra.vega.compiler.compiler import compile_module
-    from lyra.vega.syntax.source import Source
 
     names = tuple(host)
     module = parse_and_check(source, name, load=load, host_names=names)

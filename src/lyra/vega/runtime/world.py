@@ -30,7 +30,7 @@ from lyra.vega.machine.link import LinkedProgram, link
 from lyra.vega.machine.pure.switch import PureTier
 from lyra.vega.machine.snapshot import value_from_data, value_to_data
 from lyra.vega.runtime.agents.plan import AgentPlan, SettingVersions, is_alike, name_plan
-from lyra.vega.runtime.agents.slot import AgentSlot
+from lyra.vega.runtime.agents.slot import AgentSlot, AgentStream, AgentTurn
 from lyra.vega.runtime.agents.undeclared_tools import ProcessPrograms, UndeclaredTools
 from lyra.vega.runtime.light_processes import LightProcesses, ScheduledFiber
 from lyra.vega.runtime.rights import Rights
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process as KernelProcess
     from lyra.kernel.programs.context import Context
-    from lyra.vega.runtime.agents.slot import AgentStream, AgentTurn
     from lyra.vega.runtime.early_budget import SpeculativeCall
     from lyra.vega.runtime.job import ProcessSaver, ResumeBarrier, RunRecord, SupervisedChild, VegaJob
     from lyra.vega.runtime.picture import Picture

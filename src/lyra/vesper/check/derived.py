@@ -20,6 +20,7 @@ from lyra.vesper.ir import (
     ForEachStep,
     ListOf,
     MapOf,
+    NodeProgram,
     NodeVariable,
     ReturnStep,
     TemplateText,
@@ -27,7 +28,6 @@ from lyra.vesper.ir import (
 )
 
 if TYPE_CHECKING:
-    from lyra.vesper.ir import NodeProgram
     from lyra.vesper.values.outcome import NodeFailure
 
 

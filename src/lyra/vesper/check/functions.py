@@ -122,7 +122,13 @@ class FunctionTyping:
             case "contains":
                 return self.typing.membership(arguments[1], arguments[0], site, term.start, term.start)
             case "get":
-                return self._get(term, arguments, site)
+                item = self.typing.item(arguments[0], arguments[1], site, term)
+                if len(arguments) == 2 or not isinstance(item, ir.ItemOf):
+                    return item
+                kind = common(without_null(item.type), arguments[2].type)
+                return ir.FunctionCall(
+                    type=kind, function="get", arguments=(item.target, item.index, arguments[2]), place=item.place
+                )
             case "round":
                 result = self._round_type(arguments, site, term)
             case "slice":
@@ -138,15 +144,6 @@ class FunctionTyping:
             case "put":
                 arguments = (arguments[0], as_key(arguments[1], bound["K"]), arguments[2])
         return ir.FunctionCall(type=result, function=function.name, arguments=arguments, place=place)
-
-    def _get(self, term: CallTerm, arguments: tuple[ir.TypedExpression, ...], site: TextSite) -> ir.TypedExpression:
-        item = self.typing.item(arguments[0], arguments[1], site, term)
-        if len(arguments) == 2 or not isinstance(item, ir.ItemOf):
-            return item
-        kind = common(without_null(item.type), arguments[2].type)
-        return ir.FunctionCall(
-            type=kind, function="get", arguments=(item.target, item.index, arguments[2]), place=item.place
-        )
 
     def _round_type(self, arguments: tuple[ir.TypedExpression, ...], site: TextSite, term: CallTerm) -> ValueType:
         if len(arguments) == 1:
@@ -259,7 +256,6 @@ def _coalesce(operands: tuple[ir.TypedExpression, ...], place: tuple[int, int]) 
     return ir.Coalesce(type=kind if is_sure or not kinds else nullable(kind), operands=operands, place=place)
 
 
-# ------------------------------------------------------------------ kinds
 _FITS: Final[dict[str, Callable[[ValueType], bool]]] = {
     "number": is_numeric,
     "sized": lambda kind: is_text(kind) or kind == BYTES or isinstance(kind, (Array, SetType, MapType, RecordType)),

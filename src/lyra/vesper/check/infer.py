@@ -287,7 +287,18 @@ class Typing:
             target = ir.ItemOf(type=ANY, target=target, index=zero, place=place)
             return ir.FieldOf(type=ANY, target=target, name=term.name, place=place)
         if isinstance(kind, RecordType):
-            return self._record_field(term, target, kind, site, has_null=has_null)
+            place = self.state.place(site, term.start)
+            field = kind.field(term.name)
+            if field is None:
+                names = [known.name for known in kind.fields]
+                offset = term.end - len(term.name)
+                hint = close_to(term.name, names)
+                return self.wrong(
+                    "unknown_field", f"{describe(kind)} has no field `{term.name}`", site, offset, hint=hint
+                )
+            return ir.FieldOf(
+                type=nullable(field.type) if has_null else field.type, target=target, name=term.name, place=place
+            )
         if term.name == "length":
             if kind != ANY and not (is_text(kind) or kind == BYTES or isinstance(kind, (Array, SetType, MapType))):
                 return self.wrong("type", f"a value of type {describe(kind)} has no length", site, term.end - 6)
@@ -326,20 +337,6 @@ class Typing:
             return ir.NodeVariable(type=names[term.name], name=term.name, place=place)
         offset = term.end - len(term.name)
         return self.wrong("unknown_field", f"there is no `{group}.{term.name}`", site, offset)
-
-    def _record_field(
-        self, term: MemberTerm, target: ir.TypedExpression, kind: RecordType, site: TextSite, *, has_null: bool
-    ) -> ir.TypedExpression:
-        place = self.state.place(site, term.start)
-        field = kind.field(term.name)
-        if field is None:
-            names = [known.name for known in kind.fields]
-            offset = term.end - len(term.name)
-            hint = close_to(term.name, names)
-            return self.wrong("unknown_field", f"{describe(kind)} has no field `{term.name}`", site, offset, hint=hint)
-        return ir.FieldOf(
-            type=nullable(field.type) if has_null else field.type, target=target, name=term.name, place=place
-        )
 
     def _projection(
         self, term: MemberTerm, target: ir.TypedExpression, item: ValueType, site: TextSite

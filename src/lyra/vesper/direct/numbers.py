@@ -131,7 +131,10 @@ def subtract(left: Any, right: Any) -> Any:
             raise overflow() from None
     if isinstance(left, datetime):
         if isinstance(right, datetime):
-            return seconds_between(left, right)
+            # The seconds between two times: an integer where they are whole, else six digits after the point.
+            span = left - right
+            seconds = span.days * 86_400 + span.seconds
+            return _build_decimal(seconds * 10**6 + span.microseconds, -6) if span.microseconds else seconds
         if type(right) in _NUMBERS:
             return shift(left, right, -1)
     raise wrong_operands("-", left, right)
@@ -145,13 +148,6 @@ def shift(time: datetime, seconds: Any, sign: int) -> datetime:
         return time + sign * timedelta(microseconds=micros)
     except OverflowError:
         raise overflow() from None
-
-
-def seconds_between(later: datetime, earlier: datetime) -> int | Decimal:
-    """Return the seconds between two times: an integer where they are whole, else six digits after the point."""
-    span = later - earlier
-    seconds = span.days * 86_400 + span.seconds
-    return _build_decimal(seconds * 10**6 + span.microseconds, -6) if span.microseconds else seconds
 
 
 def multiply(left: Any, right: Any) -> Any:

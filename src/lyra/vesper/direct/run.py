@@ -363,17 +363,14 @@ class DirectProgram:
         except NodeError as error:
             if error.code == "invariant_failed":
                 await state.undo()
-            return await self._handle_async(error, frame)
-
-    async def _handle_async(self, error: NodeError, frame: Frame) -> Answer:
-        """Like `_handle`, with compensations that may act outside."""
-        for number in matching_rules(self.program.rules, getattr(error, "names", (error.code,))):
-            try:
-                answer = await self._async_rules[number](frame, error)
-            except NodeError as second:
-                return failure_of(second)
-            return failure_of(error) if answer is None else answer
-        return failure_of(error)
+            # Like `_handle`, with compensations that may act outside.
+            for number in matching_rules(self.program.rules, getattr(error, "names", (error.code,))):
+                try:
+                    answer = await self._async_rules[number](frame, error)
+                except NodeError as second:
+                    return failure_of(second)
+                return failure_of(error) if answer is None else answer
+            return failure_of(error)
 
     def _key(self, inputs: Mapping[str, Any], execution: Execution) -> str:
         """Return the prefix of the idempotency keys of requests."""

@@ -26,13 +26,12 @@ from lyra.errors import EffectFailed, LyraError, StoreError
 from lyra.vesper.effects.performers import NodeWorld, perform
 from lyra.vesper.effects.request import EffectError, EffectRequest
 from lyra.vesper.values.json_values import from_json, to_json
-from lyra.vesper.values.redaction import REDACTED
+from lyra.vesper.values.redaction import REDACTED, Redaction
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from lyra.core.rights.capability import Grant
-    from lyra.vesper.values.redaction import Redaction
 
 
 _KEY_BYTES: Final = 64  # AES-256 for the vector, and for the data

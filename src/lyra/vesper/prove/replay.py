@@ -104,14 +104,9 @@ class InputReplayer:
 
     def run_in(self, inputs: Mapping[str, Any], effects: Effects | None) -> InputRun:
         walk = _ReplayWalk(self.program, new_execution(trace_id="prove"), effects, self._assigned)
-        outcome = drive(walk.outcome(read_json(inputs)))
+        value: dict[str, Any] = json.loads(json.dumps(inputs), parse_float=Decimal)
+        outcome = drive(walk.outcome(value))
         return InputRun(outcome, frozenset(walk.reached), frozenset(walk.failed))
-
-
-def read_json(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return inputs as the command line reads them."""
-    value: dict[str, Any] = json.loads(json.dumps(inputs), parse_float=Decimal)
-    return value
 
 
 # ---------------------------------------------------------------- candidates

@@ -236,7 +236,14 @@ class ExpressionWriter:
             case ir.Not():
                 return negate(self.condition(node.operand))
             case ir.Negate():
-                return self._negate(node)
+                kind = self.kind(node.operand)
+                value = self.value(node.operand)
+                if kind == INTEGER:
+                    return self._check_range(ast.UnaryOp(ast.USub(), value), interval_of(node, self.scope.intervals))
+                if is_decimal(kind):
+                    self.may_raise = True
+                    return call(attribute(self.module.runtime("EXACT"), "minus"), value)
+                return self.helper("negate", value)
             case ir.Rounded():
                 how = [ast.Constant(node.scale), ast.Constant(node.rounding)]
                 operand = node.operand
@@ -299,7 +306,16 @@ class ExpressionWriter:
                 function = "all" if node.kind == "forall" else "any"
                 return call(name(function), ast.GeneratorExp(body, self._loop(python, elements)))
             case ir.Aggregate():
-                return self._aggregate(node)
+                kind = self.kind(node.collection)
+                is_paid = is_charged(ir.Aggregate, in_loop=self.in_loop)
+                value = self.elements(node, node.collection) if is_paid else self.value(node.collection)
+                if isinstance(kind, Array) and node.function == "count":
+                    return call(name("len"), value)
+                if isinstance(kind, Array) and node.function == "sum" and kind.item == INTEGER:
+                    return self.helper("total_integers", value)
+                if isinstance(kind, Array) and node.function == "sum" and is_decimal(kind.item):
+                    return self.helper("total_decimals", value)
+                return self.helper(_AGGREGATES[node.function], value)
             case ir.MapOver():
                 return self._comprehension(node, node.body, None)
             case ir.Filter():
@@ -370,16 +386,6 @@ class ExpressionWriter:
         low, high = self.module.runtime("INTEGER_MIN"), self.module.runtime("INTEGER_MAX")
         fits = ast.Compare(low, [ast.LtE(), ast.LtE()], [name(variable), high])
         return if_(ast.UnaryOp(ast.Not(), fits), [raise_(call(self.module.runtime("overflow")))])
-
-    def _negate(self, node: ir.Negate) -> ast.expr:
-        kind = self.kind(node.operand)
-        value = self.value(node.operand)
-        if kind == INTEGER:
-            return self._check_range(ast.UnaryOp(ast.USub(), value), interval_of(node, self.scope.intervals))
-        if is_decimal(kind):
-            self.may_raise = True
-            return call(attribute(self.module.runtime("EXACT"), "minus"), value)
-        return self.helper("negate", value)
 
     # ------------------------------------------------------------ conditions
     def _compare(self, node: ir.Compare) -> ast.expr:
@@ -529,18 +535,6 @@ class ExpressionWriter:
         if _may_be_text(kind_of(body, scope.kinds)):
             return self.helper("collect_elements", ast.GeneratorExp(value, self._loop(python, elements)), *limit)
         return ast.ListComp(value, self._loop(python, self.helper("fitting", elements, *limit)))
-
-    def _aggregate(self, node: ir.Aggregate) -> ast.expr:
-        kind = self.kind(node.collection)
-        is_paid = is_charged(ir.Aggregate, in_loop=self.in_loop)
-        value = self.elements(node, node.collection) if is_paid else self.value(node.collection)
-        if isinstance(kind, Array) and node.function == "count":
-            return call(name("len"), value)
-        if isinstance(kind, Array) and node.function == "sum" and kind.item == INTEGER:
-            return self.helper("total_integers", value)
-        if isinstance(kind, Array) and node.function == "sum" and is_decimal(kind.item):
-            return self.helper("total_decimals", value)
-        return self.helper(_AGGREGATES[node.function], value)
 
     def _reduce(self, node: ir.Reduce) -> ast.expr:
         elements = self.elements(node, node.collection)

@@ -172,7 +172,12 @@ def kind_of(node: ir.TypedExpression, known: Known) -> ValueType:
         case ir.Old():
             return known.get(f"old({node.slot})", ANY)
         case ir.Aggregate():
-            return _aggregate_kind(node, known)
+            if node.function == "count":
+                return INTEGER
+            item = item_kind(kind_of(node.collection, known))
+            if node.function == "sum" and is_number(item):
+                return INTEGER if item == INTEGER else NUMBER  # of no decimals: the integer 0
+            return ANY
     return _collection_kind(node, known)
 
 
@@ -240,15 +245,6 @@ def join_all_types(kinds: list[ValueType]) -> ValueType:
     for kind in kinds:
         result = join_types(result, kind)
     return ANY if result is None else result
-
-
-def _aggregate_kind(node: ir.Aggregate, known: Known) -> ValueType:
-    if node.function == "count":
-        return INTEGER
-    item = item_kind(kind_of(node.collection, known))
-    if node.function == "sum" and is_number(item):
-        return INTEGER if item == INTEGER else NUMBER  # of no decimals: the integer 0
-    return ANY
 
 
 def output_type(output: ir.NodeOutput) -> ValueType:

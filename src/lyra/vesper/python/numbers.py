@@ -124,7 +124,9 @@ def subtract(left: Any, right: Any) -> Any:
     if isinstance(left, datetime) and is_number(right):
         return shift_time(left, right, -1)
     if isinstance(left, datetime) and isinstance(right, datetime):
-        return seconds_between(left, right)
+        # The exact number of seconds: an integer, or a decimal with six digits.
+        micros = (left - right) // timedelta(microseconds=1)
+        return EXACT.scaleb(Decimal(micros), -6) if micros % 10**6 else micros // 10**6
     _mismatch("-", left, right)
 
 
@@ -145,12 +147,6 @@ def shift_time(time: datetime, seconds: int | Decimal, sign: int) -> datetime:
         return time + timedelta(microseconds=sign * micros)
     except OverflowError:
         raise overflow() from None
-
-
-def seconds_between(later: datetime, earlier: datetime) -> int | Decimal:
-    """Return the exact number of seconds: an integer, or a decimal with six digits."""
-    micros = (later - earlier) // timedelta(microseconds=1)
-    return EXACT.scaleb(Decimal(micros), -6) if micros % 10**6 else micros // 10**6
 
 
 def multiply(left: Any, right: Any) -> Any:

@@ -19,33 +19,30 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from lyra.errors import ConfigError
 from lyra.vesper.check.derived import sensitive_inputs
 from lyra.vesper.evidence.compare import compare_ends
-from lyra.vesper.evidence.differential import is_past_entry
-from lyra.vesper.evidence.keys import TIER, evidence_key, list_called_nodes
+from lyra.vesper.evidence.differential import ComparisonReport, is_past_entry
+from lyra.vesper.evidence.keys import TIER, FindProgram, evidence_key, list_called_nodes
 from lyra.vesper.evidence.modes import ORDER, RELYING_ON_DIRECT, highest_mode, lack_of, mode_named
 from lyra.vesper.evidence.reach import ReachPlan, watch
 from lyra.vesper.evidence.seen import ACCEPTED, SUCCEEDED, InputTexts, SeenInputs
 from lyra.vesper.evidence.speed import WINDOW, slow_alert
 from lyra.vesper.evidence.state import DURATION_BUCKETS_MS, EvidenceState, NodeEvidence, empty_spread, observe
 from lyra.vesper.runtime.privacy import (
+    Privacy,
     redact_differences,
     redact_fields,
     redact_outcome,
     redaction_of,
 )
 from lyra.vesper.runtime.recording import cut_values
-from lyra.vesper.values.outcome import new_execution
+from lyra.vesper.values.outcome import Execution, Outcome, new_execution
 from lyra.vesper.values.redaction import Redaction
 
 if TYPE_CHECKING:
     from lyra.kernel import Kernel
-    from lyra.vesper.evidence.differential import ComparisonReport
-    from lyra.vesper.evidence.keys import FindProgram
     from lyra.vesper.ir import NodeProgram
     from lyra.vesper.runtime.kernel_thread import KernelThread
     from lyra.vesper.runtime.paths import ExecutionPath
-    from lyra.vesper.runtime.privacy import Privacy
     from lyra.vesper.runtime.watch import NodeWatch
-    from lyra.vesper.values.outcome import Execution, Outcome
 
 
 _log: Final = logging.getLogger("lyra.vesper")

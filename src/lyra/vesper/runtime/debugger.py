@@ -40,18 +40,16 @@ from lyra.vesper.effects.compiled_path import drive
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
 from lyra.vesper.evidence.compare import compare_ends, is_same
 from lyra.vesper.expressions.parser import parse_expression
-from lyra.vesper.ir import EffectStep, ParallelStep, Step, TransactionStep, TransitionStep
+from lyra.vesper.ir import EffectStep, NodeProgram, ParallelStep, Step, TransactionStep, TransitionStep, TypedExpression
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.reference.evaluate import StepMeter, evaluate, is_true
 from lyra.vesper.runtime.stepping import WatchedPath, steps_by_name
-from lyra.vesper.values.outcome import Execution, NodeError, build_refusal, new_execution
+from lyra.vesper.values.outcome import Execution, NodeError, Outcome, build_refusal, new_execution
 from lyra.vesper.values.types import BOOLEAN, without_null
 
 if TYPE_CHECKING:
     from lyra.vesper.effects.request import Effects
-    from lyra.vesper.ir import NodeProgram, TypedExpression
     from lyra.vesper.nodes import Node
-    from lyra.vesper.values.outcome import Outcome
 
 
 _CONTRACTS: Final = frozenset(
@@ -98,8 +96,6 @@ class SteppedPath:
         if self._lines is None:
             self._lines = self._path.code_lines(program)
         return self._lines.get(step, "")
-
-    # ------------------------------------------------------------------ on the thread that runs the path
 
     def run(self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution) -> Outcome:
         if self._on_begin is not None:
@@ -150,8 +146,6 @@ class SteppedPath:
         if not goes_on:
             raise NodeError("cancelled", "the debugger was left")
         return {}
-
-    # ------------------------------------------------------------------ on the debugger's thread
 
     def go_on(self) -> PathView:
         """Resume the path and wait for its next halt. An interrupted wait is continued by the next call."""

@@ -43,22 +43,20 @@ from lyra.core.rights.capability import Capability
 from lyra.errors import ConfigError, EffectFailed
 from lyra.vesper.check.steps import parts_of
 from lyra.vesper.effects.performers import PUBLISHED_KEY
-from lyra.vesper.ir import Constant, EffectStep, MapOf
+from lyra.vesper.ir import Constant, EffectStep, MapOf, NodeProgram
 from lyra.vesper.values.json_values import json_shape
 from lyra.vesper.values.limits import HTTP_BODY_BYTES_MAX, HTTP_QUERY_FIELDS_MAX
 from lyra.vesper.values.names import bare_id
-from lyra.vesper.values.outcome import NOT_CONFIGURED
+from lyra.vesper.values.outcome import NOT_CONFIGURED, Outcome
 from lyra.vesper.values.triggers import HttpRoute, Schedule, route_of, schedule_of
 from lyra.vesper.values.types import BOOLEAN, INTEGER, ValueType, without_null
 
 if TYPE_CHECKING:
     from lyra.kernel import Kernel
     from lyra.kernel.bus.bus import BusMessage
-    from lyra.vesper.ir import NodeProgram
     from lyra.vesper.nodes import Node
     from lyra.vesper.runtime.kernel_thread import KernelThread
     from lyra.vesper.runtime.runtime import Runtime
-    from lyra.vesper.values.outcome import Outcome
 
 
 STATUSES: Final = {

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.core import codec
 from lyra.core.budgets.money import Money
 from lyra.core.imported_node import ImportedNode, NodeAnswer, NodeFile, NodeInputKind, NodeValueKind
-from lyra.core.rights.capability import Capability
+from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import Tool
 from lyra.errors import CheckError, LyraError, ToolError
 from lyra.vesper.check.judge import program_of
@@ -54,7 +54,6 @@ from lyra.vesper.values.types import (
 )
 
 if TYPE_CHECKING:
-    from lyra.core.rights.capability import Grant
     from lyra.vesper.ir import NodeProgram
     from lyra.vesper.nodes import Node
     from lyra.vesper.values.outcome import Outcome

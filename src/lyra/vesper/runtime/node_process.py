@@ -20,14 +20,13 @@ from lyra.core.codec import canonical
 from lyra.core.naming import VESPER_NODE, give_name
 from lyra.vesper.effects.door import DoorEffects, ExecutionTime
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects
-from lyra.vesper.values.outcome import Execution, outcome_data
+from lyra.vesper.values.outcome import Execution, Outcome, outcome_data
 
 if TYPE_CHECKING:
     from lyra.kernel.programs.context import Context
     from lyra.vesper.effects.request import EffectRequest, TransactionBody, TransactionEnd
     from lyra.vesper.ir import NodeProgram
     from lyra.vesper.runtime.runtime import Runtime
-    from lyra.vesper.values.outcome import Outcome
 
 
 PART: Final = "vesper"  # by which a kernel knows its runtime

@@ -10,14 +10,13 @@ from lyra.errors import ConfigError, ContractViolation
 from lyra.vesper.check.judge import program_of
 from lyra.vesper.evidence.keys import TIER
 from lyra.vesper.runtime.privacy import redact_outcome
-from lyra.vesper.values.outcome import build_refusal, new_execution
+from lyra.vesper.values.outcome import Execution, Outcome, build_refusal, new_execution
 from lyra.vesper.values.plain import UnreadableInputs, to_plain_inputs
 
 if TYPE_CHECKING:
     from lyra.vesper.effects.request import Effects
     from lyra.vesper.ir import NodeProgram
     from lyra.vesper.nodes import Node
-    from lyra.vesper.values.outcome import Execution, Outcome
 
 
 class ExecutionPath(Protocol):

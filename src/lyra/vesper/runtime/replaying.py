@@ -21,24 +21,20 @@ from lyra.errors import ConfigError
 from lyra.observe.timeline.step import TravelStep
 from lyra.observe.timeline.travel import Travel
 from lyra.vesper.effects.replay import EffectLog, ReplayEffects, request_digest
-from lyra.vesper.effects.request import EffectError, EffectRequest, TransactionBody, TransactionEnd, transact
+from lyra.vesper.effects.request import EffectError, EffectRequest, Effects, TransactionBody, TransactionEnd, transact
 from lyra.vesper.evidence.compare import is_same
 from lyra.vesper.ir import EffectStep, NodeProgram, Step, TransactionStep, TransitionStep, ValidateStep
-from lyra.vesper.nodes import load
+from lyra.vesper.nodes import Node, load
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.reference.evaluate import StepMeter, is_true
-from lyra.vesper.runtime.recording import trace_data
+from lyra.vesper.runtime.recording import StoredTrace, trace_data
 from lyra.vesper.runtime.stepping import WatchedPath, steps_by_name
 from lyra.vesper.values.limits import TRACE_STEPS_MAX
-from lyra.vesper.values.outcome import Execution, NodeError, build_refusal
+from lyra.vesper.values.outcome import Execution, NodeError, Outcome, build_refusal
 from lyra.vesper.values.triggers import seconds_of
 
 if TYPE_CHECKING:
-    from lyra.vesper.effects.request import Effects
-    from lyra.vesper.nodes import Node
-    from lyra.vesper.runtime.recording import StoredTrace
     from lyra.vesper.runtime.runtime import Runtime
-    from lyra.vesper.values.outcome import Outcome
 
 
 class ReplayedStep(TravelStep):

@@ -38,7 +38,7 @@ from lyra.vesper.effects.database import open_database
 from lyra.vesper.effects.performers import Machines, MachineState, NodeWorld, describe_missing_rights, without_denied
 from lyra.vesper.effects.request import EffectError
 from lyra.vesper.evidence.compare import compare_ends
-from lyra.vesper.evidence.modes import SUCCESSES_MIN, Route, mode_named, route
+from lyra.vesper.evidence.modes import SUCCESSES_MIN, Route, mode_named, prometheus, route
 from lyra.vesper.evidence.state import EvidenceState, NodeEvidence
 from lyra.vesper.nodes import Node, load
 from lyra.vesper.repository.folders import Repository, StoredNodes
@@ -49,7 +49,7 @@ from lyra.vesper.runtime.kernel_thread import KernelThread
 from lyra.vesper.runtime.node_process import PART, ExecutionOrder, execution_of, inputs_digest, node_process
 from lyra.vesper.runtime.paths import DirectPath, ExecutionPath, PythonPath
 from lyra.vesper.runtime.privacy import Privacy, redact_fields, redact_outcome, redaction_of
-from lyra.vesper.runtime.recording import ExecutionRecords
+from lyra.vesper.runtime.recording import ExecutionRecords, StoredTrace
 from lyra.vesper.runtime.results import ResultStore, open_results
 from lyra.vesper.runtime.watch import NodeWatch, over_rate, watch_of
 from lyra.vesper.values.json_values import from_json, to_json
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from lyra.vesper.effects.replay import EffectRecord
     from lyra.vesper.evidence.differential import ComparisonReport
     from lyra.vesper.ir import NodeProgram
-    from lyra.vesper.runtime.recording import StoredTrace
 
 
 WATCHED: Final = Route("watched", "")  # the way of an execution under a debugger or a replay
@@ -464,8 +463,6 @@ class Runtime:
     def metrics_text(self) -> str:
         """Return the figures of all nodes in the text format of Prometheus, as `PrometheusMetrics.add_text` takes them.
         What was counted is written first, so it may wait for the store."""
-        from lyra.vesper.evidence.modes import prometheus
-
         self._flush()
         return prometheus([self.state.by_digest[digest] for _, digest in sorted(self.state.latest.items())])
 

@@ -16,14 +16,13 @@ from lyra.vesper.direct.frames import list_assigned_names, parts_of
 from lyra.vesper.direct.run import DirectProgram
 from lyra.vesper.effects.compiled_path import CompiledPath
 from lyra.vesper.evidence.compare import compare_ends, is_same
-from lyra.vesper.ir import ForEachStep, Step
+from lyra.vesper.ir import ForEachStep, NodeProgram, Step
 from lyra.vesper.python.run import PythonProgram, find_step_lines
 from lyra.vesper.python.running import ABSENT
 from lyra.vesper.values.limits import TRACE_STEPS_MAX
 
 if TYPE_CHECKING:
     from lyra.vesper.effects.request import Effects
-    from lyra.vesper.ir import NodeProgram
     from lyra.vesper.values.outcome import Execution, Outcome
 
 

@@ -23,17 +23,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.trace_context import enclosing_span
 from lyra.vesper.check.semantics import alert_conditions, rate_of
-from lyra.vesper.evidence.state import DURATION_BUCKETS_MS, SERIES_MAX, LatestExecutions, empty_spread, observe
+from lyra.vesper.evidence.state import (
+    DURATION_BUCKETS_MS,
+    SERIES_MAX,
+    LatestExecutions,
+    NodeEvidence,
+    empty_spread,
+    observe,
+)
 from lyra.vesper.reference.evaluate import StepMeter, is_true
 from lyra.vesper.runtime.privacy import user_of
-from lyra.vesper.values.outcome import NodeError, build_refusal, new_execution
+from lyra.vesper.values.outcome import NodeError, Outcome, build_refusal, new_execution
 
 if TYPE_CHECKING:
     from lyra.kernel import Kernel
-    from lyra.vesper.evidence.state import NodeEvidence
     from lyra.vesper.ir import NodeProgram, TypedExpression
     from lyra.vesper.nodes.model import DeclaredMetric, Node, NodeRates
-    from lyra.vesper.values.outcome import Outcome
 
 
 SAMPLE_RATE_DEFAULT: Final = Decimal("0.1")

@@ -131,16 +131,6 @@ Bound = frozenset[str]
 _ENDS: Final = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 
 
-def find_bound_before(tree: Definition) -> dict[int, Bound]:
-    """For each statement (by its id) the variables that are bound when it begins, on every path."""
-    unsure = frozenset(
-        part.id for part in ast.walk(tree) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Del)
-    ) | frozenset(part.name for part in ast.walk(tree) if isinstance(part, ast.ExceptHandler) and part.name)
-    bound_at: dict[int, Bound] = {}
-    _follow(tree.body, parameters(tree) - unsure, unsure, bound_at)
-    return bound_at
-
-
 def _follow(block: list[ast.stmt], bound: Bound, unsure: Bound, bound_at: dict[int, Bound]) -> Bound | None:
     """Return the variables bound at the end of a block; None if the end is not reached."""
     for node in block:
@@ -321,7 +311,13 @@ class FunctionMap:
         self._cells = cells if cells is not None else {}
         self._above: dict[int, ast.AST] = {}
         self._form = form
-        self._bound = find_bound_before(tree)
+        # For each statement (by its id) the variables that are bound when it begins, on every path.
+        unsure = frozenset(
+            part.id for part in ast.walk(tree) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Del)
+        ) | frozenset(part.name for part in ast.walk(tree) if isinstance(part, ast.ExceptHandler) and part.name)
+        bound_at: dict[int, Bound] = {}
+        _follow(tree.body, parameters(tree) - unsure, unsure, bound_at)
+        self._bound = bound_at
         self._loops = 0
         for node in tree.body:
             self._number(node, node, in_comprehension=False)

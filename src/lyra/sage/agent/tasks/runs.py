@@ -21,21 +21,18 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.session.agent_process import AgentProcess, EventFeed, FeedSink
 from lyra.agents.session.events import AgentEvent
 from lyra.agents.session.open_questions import scopes
-from lyra.agents.session.replies import last_answer
-from lyra.agents.session.shared import runtime_of
+from lyra.agents.session.replies import Pending, last_answer
+from lyra.agents.session.shared import AgentRuntime, runtime_of
 from lyra.agents.turn.tool_calls import cleanups_of
 from lyra.core.own_files import make_folder
 from lyra.core.policies.retry import RETRYABLE, error_class
 from lyra.errors import CircuitOpen, ConfigError, LyraError, ModelError, Overloaded, RateLimited
 from lyra.sage.agent.tasks.state import COUNTED, StoredTask, TaskState
 from lyra.sage.agent.tasks.sub_agents import TaskSpec, grant_of
-from lyra.sage.agent.worktrees.files import WorktreeChange
-from lyra.sage.agent.worktrees.worktrees import Worktree, Worktrees
+from lyra.sage.agent.worktrees.worktrees import Worktree, WorktreeChange, Worktrees
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
-    from lyra.agents.session.replies import Pending
-    from lyra.agents.session.shared import AgentRuntime
     from lyra.agents.turn.turn import Turn
     from lyra.core.budgets.budget import Budget
     from lyra.core.rights.capability import Capability

@@ -62,8 +62,6 @@ class _TaskTools:
         self._worktree = Effect(self._make_worktree, name="sage:worktree", idempotent=True)
         self._changes = Effect(self._describe_changes, name="sage:changes", idempotent=True)
 
-    # ------------------------------------------------------------------ Task
-
     async def task(
         self,
         ctx: Any,
@@ -132,7 +130,9 @@ class _TaskTools:
                 raise ToolError(
                     f"there is no sub-agent {subagent_type[:80]!r}", hint=f"there are {', '.join(tasks.definitions)}"
                 )
-            mode = _mode(process)
+            session = runtime_of(process.kernel).sessions.get(process.pid)
+            permissions = session.permissions if session is not None else None
+            mode = "" if permissions is None else permissions.mode
             own = worktree or definition.worktree
             if own and (mode == "plan" or not tasks.worktrees.possible):
                 why = "the mode is plan" if mode == "plan" else "the session has none"
@@ -201,8 +201,6 @@ class _TaskTools:
         more = f" and {len(changes) - _FILES_SHOWN} more" if len(changes) > _FILES_SHOWN else ""
         return f"Changed in its worktree, for the user to take over: {named or 'nothing'}{more}. "
 
-    # ------------------------------------------------------------------ TaskOutput
-
     async def output(self, ctx: Any, id: str, wait_s: float = _WAIT_S) -> str:  # noqa: A002 - the model's word for it
         """Return the answer of a sub-agent in the background, or how far it is.
 
@@ -247,8 +245,6 @@ class _TaskTools:
         calls = [call.name for step in (execution.steps if execution is not None else ()) for call in step.tool_calls]
         return f"Its last calls: {', '.join(calls[-_STEPS_SHOWN:])}." if calls else ""
 
-    # ------------------------------------------------------------------ TaskStop
-
     async def stop(self, ctx: Any, id: str) -> str:  # noqa: A002 - the model's word for it
         """Stop a sub-agent that is at work. What it has done stays, and Task with resume continues with it.
 
@@ -267,12 +263,6 @@ class _TaskTools:
         except LyraError as error:
             return {"refused": error.message, "hint": error.hint}
         return {"text": f"{task_id} was stopped" if was_working else f"{task_id} was not at work"}
-
-
-def _mode(process: Process) -> str:
-    session = runtime_of(process.kernel).sessions.get(process.pid)
-    permissions = session.permissions if session is not None else None
-    return "" if permissions is None else permissions.mode
 
 
 def _model(process: Process) -> str:

@@ -269,6 +269,14 @@ def use_theme(name: str) -> None:
     sgr.cache_clear()
 
 
+def theme_samples(names: Sequence[str]) -> list[Line]:
+    """Return a line for each theme in its own colours."""
+    words = {"added": "+ added", "removed": "- removed", "waits": "waits", "failed": "failed", "code": "code"}
+    styles = {name: {**STYLES, **THEMES[name]} for name in names}
+    samples = {name: [(style[key], f"{word}  ") for key, word in words.items()] for name, style in styles.items()}
+    return [[("", f"{' ' * MARGIN}{name:<14}"), *samples[name], (styles[name]["faint"], "faint")] for name in names]
+
+
 def style_of(name: str) -> str:
     """Return a style of the theme in use, in the words of prompt_toolkit."""
     return _styles.get(name, name)

@@ -37,6 +37,7 @@ from lyra.server.http.api.timelines import fork_of, frames_of, run_pid, step_num
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 from lyra.server.http.past.timelines import Timelines, VegaForks
 from lyra.server.http.problems import HttpRefusal
+from lyra.vega.compiler.compiler import plan_of
 from lyra.vega.replay.replayed_run import CHANGEABLE
 
 if TYPE_CHECKING:
@@ -386,8 +387,6 @@ def plan_picture(plan: OverlapPlan) -> Html:
 def plan_of_run(run: DurableRun) -> OverlapPlan | None:
     """Return the plan of the program that is in force in a run; None for one that was run compiled, without its
     source."""
-    from lyra.vega.compiler.compiler import plan_of
-
     sources = run.sources()
     text = sources.get(run.file)
     if text is None:

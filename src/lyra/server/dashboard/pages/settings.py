@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lyra._version import __version__
-from lyra.config import show_value
+from lyra.config import Config, show_value
 from lyra.kernel.base.tasks import BlockingCalls
 from lyra.server.dashboard.html import Child, Html, TableRow, table, tag
 from lyra.server.dashboard.layout import link, page
@@ -19,7 +19,6 @@ from lyra.server.identity import ROLES
 from lyra.server.machine_checks import Finding, machine_findings
 
 if TYPE_CHECKING:
-    from lyra.config import Config
     from lyra.server.http.parts import HttpParts
 
 

@@ -109,8 +109,9 @@ async def follow(call: HttpCall) -> Streamed:
     return Streamed(call.parts.pipelines.read(call.path["run_id"], call.caller, event_id))
 
 
-async def wait_for_end(call: HttpCall, process: Process) -> None:
-    """Wait for a process as long as the query says; InvalidTransition if it continues."""
+async def get_result(call: HttpCall) -> PipelineResult:
+    run_id = call.path["run_id"]
+    process = call.parts.pipelines.runs.get(run_id, call.caller)
     wait_s: float = call.query.wait_s
     if process.alive and wait_s:
         with suppress(TimeoutError):
@@ -118,12 +119,6 @@ async def wait_for_end(call: HttpCall, process: Process) -> None:
                 await call.kernel.process(process.pid).wait()
     if process.alive:
         raise InvalidTransition("the run has not ended", hint="ask with wait_s, or follow its events")
-
-
-async def get_result(call: HttpCall) -> PipelineResult:
-    run_id = call.path["run_id"]
-    process = call.parts.pipelines.runs.get(run_id, call.caller)
-    await wait_for_end(call, process)
     view = _view(call, run_id, process)
     envelope = call.kernel.get_envelope(process.pid)
     return PipelineResult(

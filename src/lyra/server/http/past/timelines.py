@@ -355,8 +355,6 @@ class VegaForks:
 
 
 def _is_over(fork: RunFork) -> bool:
-    from lyra.vega.durable.runs import DurableRun
-
     try:
         return DurableRun(fork.space).is_over
     except LyraError:

@@ -15,7 +15,7 @@ import msgspec
 from lyra.core.naming import INCOMING_HOOK, give_name
 from lyra.errors import Unauthenticated
 from lyra.server.http.problems import HttpRefusal
-from lyra.server.http.webhooks.deliveries import is_signed, secret_of
+from lyra.server.http.webhooks.deliveries import Deliveries, is_signed, secret_of
 from lyra.server.identity import Caller
 from lyra.server.owners import OwnedPid, OwnedProcesses, spawn_for
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.programs.context import Context
     from lyra.server.http.chats import Chats
-    from lyra.server.http.webhooks.deliveries import Deliveries
 
 
 _PART: Final = "incoming_hooks"

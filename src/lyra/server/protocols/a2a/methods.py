@@ -12,18 +12,16 @@ from urllib.parse import quote
 
 from lyra.a2a.content import IMAGE_TYPES
 from lyra.a2a.sdk import IDEMPOTENT_MESSAGES, PROTOCOL, PROTOCOL_BEFORE, compat, messages, to_json
-from lyra.server.http.directory import refuse_if_draining
+from lyra.server.http.directory import AgentDirectory, refuse_if_draining
 from lyra.server.http.guard import check_work_limits
 from lyra.server.http.problems import HttpRefusal
 from lyra.server.protocols.a2a.errors import RpcError
-from lyra.server.protocols.a2a.tasks import A2aTasks
+from lyra.server.protocols.a2a.tasks import A2aTasks, PushTarget
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
-    from lyra.server.http.directory import AgentDirectory
     from lyra.server.http.endpoint import HttpCall
     from lyra.server.protocols.a2a.live_task import LiveTask
-    from lyra.server.protocols.a2a.tasks import PushTarget
 
 
 _LIMITED_AS: Final = "a2a.request"  # the endpoint whose limits hold for messages of either binding

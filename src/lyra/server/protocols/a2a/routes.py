@@ -43,21 +43,6 @@ class RpcRequest(NamedTuple):
         return {"jsonrpc": "2.0", "id": self.id, "error": error.to_data()}
 
 
-async def answer_request(call: HttpCall, agent: AgentDeclaration) -> RawAnswer | Streamed:
-    """Carry out one request for an agent."""
-    request = RpcRequest(None, "", {})
-    call.act = ""  # a request that cannot be read is no act
-    try:
-        body = decode(call.raw_body)
-        request = RpcRequest(_request_id(body), "", body)
-        request = _check(request)
-        return await _carry_out(call, agent, request)
-    except Exception as error:  # noqa: BLE001 (told to the client in the shape that it reads)
-        told = rpc_error_of(error, call.kernel)
-        call.act_outcome = told.facts.get("code") or told.reason.lower()
-        return RawAnswer(msgspec.json.encode(request.error(told)))
-
-
 def decode(raw: bytes) -> dict[str, Any]:
     """Return the JSON object of a body; RpcError where it is none."""
     try:
@@ -433,7 +418,18 @@ async def card(call: HttpCall) -> dict[str, Any]:
 
 
 async def request(call: HttpCall) -> RawAnswer | Streamed:
-    return await answer_request(call, call.parts.chats.directory.declaration(call.path["agent"]))
+    agent = call.parts.chats.directory.declaration(call.path["agent"])
+    request = RpcRequest(None, "", {})
+    call.act = ""  # a request that cannot be read is no act
+    try:
+        body = decode(call.raw_body)
+        request = RpcRequest(_request_id(body), "", body)
+        request = _check(request)
+        return await _carry_out(call, agent, request)
+    except Exception as error:  # noqa: BLE001 (told to the client in the shape that it reads)
+        told = rpc_error_of(error, call.kernel)
+        call.act_outcome = told.facts.get("code") or told.reason.lower()
+        return RawAnswer(msgspec.json.encode(request.error(told)))
 
 
 A2A_ENDPOINTS: Final = (

@@ -40,7 +40,7 @@ from lyra.core.naming import A2A_PUSH, A2A_TASK, A2A_TURN, give_name
 from lyra.errors import ConfigError, EffectFailed, LyraError, Overloaded
 from lyra.kernel.process.links import Down
 from lyra.server.http.problems import HttpRefusal
-from lyra.server.http.webhooks.deliveries import POST_RETRY, POST_TIMEOUT_S, check_url, post, seal, unseal
+from lyra.server.http.webhooks.deliveries import POST_RETRY, POST_TIMEOUT_S, Deliveries, check_url, post, seal, unseal
 from lyra.server.owners import OwnedPid, make_owned_pid, spawn_for
 from lyra.server.protocols.a2a.errors import RpcError
 from lyra.server.protocols.a2a.live_task import CANCELED, A2aRecord, LiveTask, agent_message, answer_of, question_text
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.programs.context import Context
     from lyra.server.http.parts import HttpParts
-    from lyra.server.http.webhooks.deliveries import Deliveries
     from lyra.server.identity import Caller
 
 

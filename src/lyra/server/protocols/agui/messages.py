@@ -17,11 +17,10 @@ import msgspec
 from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.core.message import Message
 from lyra.errors import ConfigError
-from lyra.server.protocols.agui.input import CONTEXT_BEGIN, CONTEXT_END, agui_types
+from lyra.server.protocols.agui.input import CONTEXT_BEGIN, CONTEXT_END, AguiRequest, agui_types
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
-    from lyra.server.protocols.agui.input import AguiRequest
 
 
 _CONTEXT: Final = re.compile(rf"\A{re.escape(CONTEXT_BEGIN)}.*?{re.escape(CONTEXT_END)}", re.DOTALL)
@@ -114,11 +113,6 @@ STATE_KEYS_MAX: Final = 1_000
 STATE_CHARS_MAX: Final = 1_000_000
 
 
-def state_group(pid: str) -> str:
-    """Return the name of the group of a thread."""
-    return f"state.{pid}"
-
-
 class SharedState:
     """The state of one thread as one run tells it."""
 
@@ -127,7 +121,7 @@ class SharedState:
     def __init__(self, kernel: Kernel, pid: str) -> None:
         self._kernel = kernel
         self._pid = pid
-        self._name = state_group(pid)
+        self._name = f"state.{pid}"
         self._told: dict[str, Any] = {}
 
     def check(self, state: dict[str, Any]) -> None:

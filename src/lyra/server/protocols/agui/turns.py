@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.declaration.output import content_of
 from lyra.agents.session.events import AgentEvent, AnswerDone, Interrupted, Text, Thinking, ToolProgress
-from lyra.agents.session.replies import Stream
+from lyra.agents.session.replies import Pending, Stream
 from lyra.agents.session.shared import runtime_of, stop_turn
 from lyra.agents.turn.model_effect import CallDraft
 from lyra.errors import LyraError
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lyra.agents.session.agent_process import AgentProcess
-    from lyra.agents.session.replies import Pending
     from lyra.kernel.kernel import Kernel
 
 

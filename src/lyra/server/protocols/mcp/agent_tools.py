@@ -22,14 +22,13 @@ from lyra._version import __version__
 from lyra.agents.session.events import Interrupted, ToolProgress, ToolStarted
 from lyra.errors import ConfigError, InternalError, LyraError
 from lyra.mcp.serve import progress_of
-from lyra.server.http.endpoint import RawAnswer, Streamed
+from lyra.server.http.endpoint import HttpCall, RawAnswer, Streamed
 from lyra.server.http.guard import check_work_limits
 from lyra.server.http.problems import HttpRefusal, problem_of
 from lyra.server.identity import record_act
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
-    from lyra.server.http.endpoint import HttpCall
 
 
 # The request that the running tool call belongs to.
@@ -134,7 +133,6 @@ async def _answer(
     )
 
 
-# ---------------------------------------------------------------- bridge
 # From a checked request to the SDK's own handling of streamable HTTP, and back to an answer of the server.
 
 _STREAM: Final = "text/event-stream"

@@ -41,13 +41,12 @@ from lyra.kernel.programs.context import OwnContext
 from lyra.vega.runtime.agents.plan import plan_of_call
 from lyra.vega.runtime.agents.slot import CRASH, AgentSlot, AgentTurn, in_time, now_s
 from lyra.vega.runtime.convert import convert_to_type, from_python
-from lyra.vega.runtime.early_budget import RecordedBudget
+from lyra.vega.runtime.early_budget import RecordedBudget, SpeculativeCall
 from lyra.vega.values.values import Duration, Fault, fault_of, render
 
 if TYPE_CHECKING:
     from lyra.kernel.process.process import Exit
     from lyra.kernel.programs.handle import ChildHandle
-    from lyra.vega.runtime.early_budget import SpeculativeCall
     from lyra.vega.runtime.job import VegaJob
     from lyra.vega.runtime.world import World
     from lyra.vega.syntax.ast import Type

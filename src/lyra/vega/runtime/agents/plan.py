@@ -25,7 +25,7 @@ from lyra.models.settings import Timeouts
 from lyra.vega.bytecode.program import Parameter, ToolInfo
 from lyra.vega.machine.link import globals_reached
 from lyra.vega.machine.snapshot import value_from_data, value_to_data
-from lyra.vega.runtime.agents.undeclared_tools import is_undeclared
+from lyra.vega.runtime.agents.undeclared_tools import AgentEnvironment, is_undeclared
 from lyra.vega.runtime.convert import (
     backoff,
     from_python,
@@ -41,7 +41,6 @@ from lyra.vega.values.values import UNSET, Closure, Duration, Fault, fault_of
 if TYPE_CHECKING:
     from lyra.core.imported_node import ImportedNode, NodeHost
     from lyra.kernel.process.process import Process
-    from lyra.vega.runtime.agents.undeclared_tools import AgentEnvironment
 
 
 class AgentPlan:

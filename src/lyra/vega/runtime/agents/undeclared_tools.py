@@ -16,7 +16,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from lyra.core.rights.capability import Capability
+from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from lyra.agents.session.shared import AgentRuntime
     from lyra.core.imported_node import NodeHost
-    from lyra.core.rights.capability import Grant
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
     from lyra.tools.permissions.decision import Permissions
@@ -175,7 +174,6 @@ def _rules(tool: Any) -> Iterable[str]:
         yield str(getattr(tool, "__name__", ""))
 
 
-# ---------------- What agents and their tools use of a World
 # The World makes the plans and tools of agents, so these do not import it; `World` fits AgentEnvironment.
 
 
