@@ -1,4 +1,4 @@
-"""The tool Git and real remotes: push, fetch and pull by a question, to a folder and over HTTP; `gh` of the user's PATH."""
+"""The tool Git and real remotes: push, fetch and pull by a question, to a folder and over HTTP; `gh` of the user."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _Backend(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    do_POST = do_GET
+    do_POST = do_GET  # noqa: N815 - the name that the server calls
 
 
 @pytest.fixture

@@ -129,7 +129,7 @@ class _Git:
         if head is None:
             hint = "ask the user to run: git init"
             raise ToolError(f"{self._workspace.root} is in no git repository", hint=hint, reason="not_found")
-        repository = GitRepository(head)
+        repository = GitRepository(head, self._workspace.roots)
         if call.filters:
             self._check_filters(head, await repository.list_tracked())
         if call.checks_out:

@@ -104,8 +104,10 @@ class GitRefs(NamedTuple):
 class GitRepository:
     """Git in one repository."""
 
-    def __init__(self, head: GitHead) -> None:
+    def __init__(self, head: GitHead, roots: Sequence[str] = ()) -> None:
+        """`roots` are the folders that commands of a session may write."""
         self.head = head
+        self._roots = (*roots, head.root, head.common_folder)
 
     @property
     def index(self) -> str:
@@ -128,12 +130,11 @@ class GitRepository:
         from lyra.sandbox.job import Job, LaunchPlan
         from lyra.sandbox.profile import Limits
 
-        users = [path for path in os.environ.get("PATH", "").split(":") if self._is_outside(path, start)]
+        users = [path for path in os.environ.get("PATH", "").split(":") if self._is_outside(path)]
         program = shutil.which(words[0], path=":".join([PATH, *users]))
         if program is None:
-            raise ToolError(
-                f"there is no {words[0]} in {PATH}, nor in your PATH", hint=f"install {words[0]}", reason="not_found"
-            )
+            places = f"{PATH} or in your PATH"
+            raise ToolError(f"there is no {words[0]} in {places}", hint=f"install {words[0]}", reason="not_found")
         options = ["--no-pager"] if words[0] == "git" else []
         argv = [program, *options, *words[1:]]
         env = self._environment(network=network, hooks=hooks, inner=inner)
@@ -150,11 +151,10 @@ class GitRepository:
                     await job.end()
                     raise
 
-    def _is_outside(self, path: str, start: str) -> bool:
+    def _is_outside(self, path: str) -> bool:
         """Return whether a folder of PATH lies where no command of a session can put a program."""
         real = os.path.realpath(path)
-        inside = (self.head.root, self.head.common_folder, os.path.realpath(start or self.head.root))
-        return os.path.isabs(path) and not any(real == root or real.startswith(f"{root}/") for root in inside)
+        return os.path.isabs(path) and not any(real == root or real.startswith(f"{root}/") for root in self._roots)
 
     async def ask(self, *words: str) -> str:
         """Return the output of a question; nothing where git says no."""
