@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from lyra.server.dashboard.figures import FiguresNow, HeaderFigures
+from lyra.server.dashboard.layout import FiguresNow, HeaderFigures
 from tests.browser.conftest import NewPage
 from tests.browser.stage import Stage
 from tests.browser.watched_page import PHONE, SCREEN, WatchedPage

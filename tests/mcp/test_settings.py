@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -16,6 +17,9 @@ from lyra.config import TABLES
 from lyra.errors import ConfigError, LyraError, ParseError
 from lyra.mcp import Approvals, McpServers, ServerSettings, load_settings
 from lyra.mcp.settings import read_file
+from lyra.mcp.state import ServerFailed
+from lyra.mcp.transports import profile_of, stdio
+from lyra.sandbox import Sandbox
 from tests.cases import cases
 from tests.mcp.support import QUICK, run, tiny, using
 from tests.test_config import Place
@@ -459,3 +463,28 @@ def test_closing_ends_the_programs(tmp_path):
         return [state.state for state in servers.states()]
 
     assert run(main()) == ["disconnected"]
+
+
+def test_a_program_among_the_developers_tools_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As commands find it: in `~/.local/bin`, without a setting. One that is nowhere is said to be missing."""
+    folder = tmp_path / "home/.local/bin"
+    (work := tmp_path / "work").mkdir()
+    folder.mkdir(parents=True)
+    (folder / "own-server").write_text("#!/bin/sh\necho found\n")
+    (folder / "own-server").chmod(0o755)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    profile = profile_of(ServerSettings(name="own", command="own-server"), str(work))
+    assert run(Sandbox().run(["own-server"], profile)).output.text.strip() == "found"
+    for command, words in (
+        ("/nowhere/at/all", "there is no program /nowhere/at/all"),
+        ("no-such", "no program no-such"),
+    ):
+        own = ServerSettings(name="own", command=command)
+        assert words in str(run(_failure(own, str(work))).failure.message)
+
+
+async def _failure(own: ServerSettings, folder: str) -> ServerFailed:
+    ended: asyncio.Future[ServerFailed] = asyncio.get_running_loop().create_future()
+    async with stdio(own, sandbox=Sandbox(), workspace=folder, ended=ended.set_result):
+        return await ended

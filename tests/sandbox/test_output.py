@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from lyra.sandbox import Job, Limits, Profile, Sandbox
-from lyra.sandbox.job import LaunchPlan
-from lyra.sandbox.output import Capture
+from lyra.sandbox.job import Capture, LaunchPlan
 from lyra.sandbox.protected import News
 
 

@@ -366,7 +366,6 @@ async def connect(url: str, *, name: str | None = None, description: str | None 
     )
 
 
-# ---------------------------------------------------------------- remote tool
 # A remote agent as a tool of an agent.
 
 PREFIX: Final = "a2a__"
@@ -423,7 +422,6 @@ def _output(answer: RemoteAnswer, name: str) -> Any:
     raise ToolError(f"the task of {name} {answer.state}: {answer.words or 'it does not say why'}", reason="exec_failed")
 
 
-# ---------------------------------------------------------------- program
 # The program of a remote agent's process: it represents the agent, passes messages on, and dies with it.
 
 

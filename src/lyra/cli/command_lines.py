@@ -228,7 +228,6 @@ def split_quoted(rest: str, *, example: str) -> list[str]:
         raise ConfigError(f"{error}", hint=f"put the text in quotes: {example}") from None
 
 
-# ---------------------------------------------------------------- lines in
 def _read_lines(prompt: str) -> Iterator[str]:
     """Read the lines of the standard input, behind a prompt where a person types them."""
     while True:
@@ -294,7 +293,6 @@ def with_completion(ctx: click.Context, prompt: CommandPrompt) -> None:
     readline.parse_and_bind("tab: complete")
 
 
-# ---------------------------------------------------------------- answers out
 def answer_commands(
     prompt: CommandPrompt,
     ctx: click.Context | None = None,

@@ -102,7 +102,6 @@ class TrustAnswers:
                 kept.folders.pop(name, None)
         return True
 
-    # ------------------------------------------------------------ the file
     def _read(self) -> _AnswersFile:
         if self.path is None:
             return self._memory

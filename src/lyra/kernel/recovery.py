@@ -373,8 +373,6 @@ class DormantProcesses:
         self._core.publish(process.pid, "process.dormant", {"program": process.program})
         _log.info("process %s waits for its program %s to be registered", process.pid, process.program)
 
-    # ------------------------------------------------------------------ programs that are not known
-
     def missing_program(self, process: Process) -> str | None:
         """Return the program that a process cannot continue without and that this kernel does not know; a guard's is
         that of the process it represents."""
@@ -415,8 +413,6 @@ class DormantProcesses:
             for process, state in self._by_program.pop(program, ()):
                 if process.exit is None:
                     self.resume(process, state)
-
-    # ------------------------------------------------------------------ holding them back
 
     def hold_back(self) -> None:
         """Processes that are revived from now on are ready and wait, until they are let go."""

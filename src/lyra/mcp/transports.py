@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -48,6 +49,7 @@ from lyra.mcp.settings import ServerSettings
 from lyra.mcp.state import AuthRequired, Failure, ServerFailed
 from lyra.sandbox import Limits, Pipes, Profile, Sandbox
 from lyra.sandbox.addresses import resolve
+from lyra.sandbox.developer_tools import find_developer_tools
 from lyra.sandbox.proxy import system_lookup
 
 ANSWER_BYTES_MAX: Final = 32 << 20
@@ -310,13 +312,14 @@ _ID: Final = re.compile(rb'"id"\s*:\s*(?:(\d{1,18})\b|"([!#-\[\]-~]{1,200})")')
 _LIFE_S: Final = 365 * 24 * 3600.0  # a server has no time limit
 _CPU_S: Final = 24 * 3600
 _NOT_FOUND: Final = (126, 127)
+_MISSING: Final = re.compile(r"exec: (\S+): not found")
 
 Ended = Callable[[ServerFailed], None]
 
 
 def profile_of(settings: ServerSettings, workspace: str, denied: Sequence[Capability] = ()) -> Profile:
-    """Return what the program may touch: the project read-only, what the settings open, and no network unless they name
-    it.
+    """Return what the program may touch: the project and the developer's tools read-only, what the settings open, and
+    no network unless they name it.
 
     Paths that rules deny (`denied`) are closed to it as to any command.
     """
@@ -325,7 +328,7 @@ def profile_of(settings: ServerSettings, workspace: str, denied: Sequence[Capabi
     return Profile(
         workspace,
         writable=bool(inside),
-        readable=settings.readable,
+        readable=(*settings.readable, *find_developer_tools()),
         writable_also=tuple(path for path in settings.writable if path != workspace),
         env={name: value.reveal() for name, value in settings.env.items()},
         egress=Grant(allow=hosts) if hosts else None,
@@ -443,7 +446,10 @@ async def _death(pipes: Pipes) -> ServerFailed:
     lines = result.output.text.strip().splitlines()
     last = f": {lines[-1][:200]}" if lines else ""
     if result.exit_code in _NOT_FOUND:
+        missing = _MISSING.search(last)
         message = f"the command cannot be run inside the sandbox{last}; name its folder in `readable`"
+        if missing is not None and shutil.which(missing[1]) is None:
+            message = f"there is no program {missing[1]}: install it, or give its whole path"
         return ServerFailed(Failure("exec", str(result.exit_code), message))
     limits = f" ({', '.join(result.limits_hit)})" if result.limits_hit else ""
     return ServerFailed(

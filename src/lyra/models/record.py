@@ -271,7 +271,6 @@ class Replayer(LLMProvider):
             await self._otherwise.close()
 
 
-# ---------------------------------------------------------------- requests
 def request_data(request: Request) -> dict[str, Any]:
     """Return a request as plain data, without the fields that have their defaults."""
     data: dict[str, Any] = {}
@@ -345,7 +344,6 @@ def _brief(value: Any) -> str:
     return text if len(text) <= 120 else text[:119] + "…"
 
 
-# ---------------------------------------------------------------- events
 def _redact_events(
     seen: list[tuple[float, StreamEvent]], secrets: tuple[str, ...]
 ) -> list[tuple[float, str, dict[str, Any]]]:
@@ -386,7 +384,6 @@ def _text(secret: str | Secret) -> str:
     return secret.reveal() if isinstance(secret, Secret) else secret
 
 
-# ---------------------------------------------------------------- files
 def _line(file: str, number: int, line: bytes) -> RecordedCall | None:
     try:
         if number == 1:

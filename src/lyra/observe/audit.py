@@ -231,7 +231,6 @@ def _in_folder(path: str | Path, now: float) -> Path:
     return Path(path, f"{int(now)}-{Entropy().text(8)}.jsonl")
 
 
-# ---------------------------------------------------------------- the file
 def _unwritable(path: str | Path, error: OSError | ValueError) -> ConfigError:
     reason = error.strerror if isinstance(error, OSError) else str(error)  # ValueError: there is a NUL in the path
     return ConfigError(f"the audit log {path} cannot be opened: {reason}", hint=_HINT, place=str(path))
@@ -312,7 +311,6 @@ def _to_plain(value: Any, most: int, depth: int) -> Any:
     return f"({type(value).__name__})"
 
 
-# ---------------------------------------------------------------- audit view
 # The audit of a store: what its journal tells of rights, refusals, limits, questions and answers.
 
 _STOPPED: Final = frozenset(

@@ -88,8 +88,6 @@ class PrometheusMetrics:
         if count is not None:
             count(self, event.data)
 
-    # ------------------------------------------------------------------ requests
-
     def grpc_request(self, method: str, code: str, seconds: float) -> None:
         """Count a gRPC request: the method as `Service/Method`, the name of the status code, how long it took."""
         self.add("lyra_grpc_requests_total", (method, code))
@@ -100,8 +98,6 @@ class PrometheusMetrics:
         known = method.upper() if method.upper() in _HTTP_METHODS else OTHER
         self.add("lyra_http_requests_total", (route, known, str(status)))
         self.observe("lyra_http_request_duration_seconds", (route, known), seconds)
-
-    # ------------------------------------------------------------------ counting
 
     def add(self, name: str, labels: Labels = (), value: float = 1.0) -> None:
         counts = self._counts[name]
@@ -136,8 +132,6 @@ class PrometheusMetrics:
             return OTHER
         known.add(value)
         return value
-
-    # ------------------------------------------------------------------ writing
 
     def add_text(self, source: Callable[[], str]) -> None:
         """Append a text in the same format at each `render`: the figures of a Vesper runtime (`metrics_text`)."""

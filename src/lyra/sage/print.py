@@ -212,7 +212,6 @@ class _RequestedTurns:
         self._waiting.append(text)
         self._changed.set()
 
-    # ------------------------------------------------------------ the input
     async def read(self, lines: AsyncIterator[bytes]) -> None:
         """Take requests until the end of the input, or until it cannot be read any further."""
         try:
@@ -254,7 +253,6 @@ class _RequestedTurns:
             raise ConfigError(message, hint="the `interrupt` line of a question has its id", key="input") from None
         await self._tell_questions()  # a task may have a further one
 
-    # ------------------------------------------------------------ tasks in the background
     def _on_notice(self, notice: NoticeLine) -> None:
         self._session.kernel.tasks.start(self._tell_notice(notice), name="lyra-print-notice")
 
@@ -280,7 +278,6 @@ class _RequestedTurns:
         self._changed.clear()
         await self._changed.wait()
 
-    # ------------------------------------------------------------ the turns
     async def run(self) -> None:
         """Do the messages in their order, until there are none and no more can come."""
         while self._waiting or not self._input_is_over:

@@ -84,7 +84,6 @@ class _PassOnError(Exception):
     """There is nothing to do here: the kernel continues with the call."""
 
 
-# ---------------------------------------------------------------- the settings, from Lyra to the reaper
 def encode(folders: Iterable[Folder], files: Iterable[int], spare: int, spares: int) -> bytes:
     """Return the settings of a Creator: its folders, its stock of files, and a folder with so many spare folders
     in it."""

@@ -156,7 +156,6 @@ class Proxy:
             self.log.append(decision[:300])
 
 
-# ---------------------------------------------------------------- HTTP
 def _read_head(head: bytes) -> tuple[str, str, list[bytes]]:
     first, *lines = head[:-4].split(b"\r\n")
     words = first.decode("ascii").split(" ")

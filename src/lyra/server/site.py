@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lyra.server.dashboard.figures import HeaderFigures
+from lyra.server.dashboard.layout import HeaderFigures
 from lyra.server.dashboard.routes import PAGES
 from lyra.server.dashboard.sentences import EventSentences
 from lyra.server.http.endpoint import Endpoint

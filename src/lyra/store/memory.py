@@ -46,7 +46,6 @@ class MemoryStore:
         self._blobs: dict[str, bytes] = {}
         self._lease = _NO_OWNER
 
-    # ------------------------------------------------------------ journal
     def append(self, records: Sequence[tuple[int, float, str, str, bytes]], epoch: int) -> None:
         first, last = dense(records) if records else 0, self.last_seq()
         self._fence(epoch)
@@ -75,7 +74,6 @@ class MemoryStore:
     def last_seq(self) -> int:
         return self._first + len(self._rows) - 1
 
-    # ------------------------------------------------------------ snapshots
     def save_snapshots(
         self, seq: int, states: Mapping[str, bytes | None], epoch: int, *, unneeded_blobs: Sequence[str] = ()
     ) -> None:
@@ -94,7 +92,6 @@ class MemoryStore:
     def load_snapshots(self) -> Snapshot:
         return Snapshot(self._snapshot_seq, dict(self._states))
 
-    # ------------------------------------------------------------ blobs
     def put_blob(self, data: bytes) -> str:
         digest = blob_digest(data)
         self._blobs.setdefault(digest, bytes(data))
@@ -106,7 +103,6 @@ class MemoryStore:
         except KeyError:
             raise StoreError(f"no blob {digest} in {self.location}", digest=digest) from None
 
-    # ------------------------------------------------------------ lease
     def acquire(self, owner: str, *, now: float | None, ttl_s: float) -> Lease:
         assert now is not None  # it has no clock
         held = self._lease
@@ -140,7 +136,6 @@ class MemoryStore:
     def identity(self) -> Identity:
         return self._identity
 
-    # ------------------------------------------------------------ care
     def check(self) -> list[str]:
         return []
 

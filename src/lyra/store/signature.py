@@ -195,8 +195,6 @@ def _code_of(batch: Sequence[Any]) -> bytes:
     return bytes(batch[4] or b"")[-_CODE_BYTES:]
 
 
-# ---------------------------------------------------------------- the user's key
-
 FILE_NAME: Final = "store.key"
 _HEX_DIGITS: Final = 64
 

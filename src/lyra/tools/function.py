@@ -350,7 +350,6 @@ def _local(schema: Any) -> Any:
     return [_local(item) for item in schema] if isinstance(schema, list) else schema
 
 
-# ---------------------------------------------------------------- declared bounds
 # Bounds that a tool declares for itself: `allowed_paths`, `allowed_commands`, `allowed_hosts` beside what it needs.
 
 NeedsOf = Callable[[dict[str, Any]], Iterable[Capability]]

@@ -299,7 +299,7 @@ def test_a_program_may_not_be_allowed_more_than_the_run_was(vega: Vega):
 
 # ---------------------------------------------------------------- in spite of all
 
-BLIND = """import lyra.vega.durable.checkpoints as r, lyra.vega.migrate.migration as m
+BLIND = """import lyra.vega.durable.durable_run as r, lyra.vega.migrate.migration as m
 m._Case.is_safe = lambda _: True
 r._PATIENCE_S = 1.0
 """

@@ -224,6 +224,29 @@ async def test_a_call_that_cannot_work_is_not_asked_about(repository: Project) -
     assert len(lines[-1]["denied"]) == 3
 
 
+async def test_a_question_says_which_sub_agent_asks(project: Project) -> None:
+    task = call("Task", description="count docs", prompt="Count the docs.")
+    script = [task, *bash("touch x"), {"text": "None."}, *bash("touch y"), {"text": "."}]
+    asked = []
+    async with project.open(*script, options={"attended": True}) as session:
+        async for line in session.send("go"):
+            if line["type"] == "interrupt":
+                asked.append((line["arguments"]["command"], line.get("agent")))
+                await session.answer(line["id"], "deny")
+    assert asked == [("touch x", "general: count docs"), ("touch y", None)]
+
+
+async def test_a_command_that_finds_no_host_says_what_opens_one(project: Project) -> None:
+    """Where commands have no network; also in a pipe, whose last command succeeds."""
+    words = "curl: (6) Could not resolve host: pypi.org"
+    for rules, told in ((), True), (("WebFetch(pypi.org)",), False):
+        options = {"attended": True, "allow": ("Bash", *rules)}
+        async with project.open(*bash(f"echo '{words}' | cat", "echo fine"), {"text": "."}, options=options) as session:
+            first, second = results(await Person("deny").talk(session, "go"))
+        assert ('/permissions allow "WebFetch(pypi.org)"' in first) is told
+        assert "no network" not in second
+
+
 async def test_a_tool_says_itself_which_calls_cannot_work(project: Project) -> None:
     """By `check`, which takes what `run` does; a mistake in it is no reason to pass over the question."""
 

@@ -131,3 +131,9 @@ async def test_what_ends_while_a_question_is_open_is_printed_after_its_answer() 
     assert not any("other.py" in line for line in desk.paper.lines)
     desk.desk.press("y")
     assert [line.strip() for line in desk.paper.lines[-2:]] == ["allowed once", f"Read    other.py{'1 line':>62}"]
+
+
+async def test_a_question_of_a_sub_agent_names_it() -> None:
+    desk = Desk()
+    desk.ask("touch x", agent="general: count docs")
+    assert any(line.strip() == "for general: count docs" for line in desk.paper.lines)

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from lyra.server.dashboard.figures import FiguresNow, HeaderFigures
-from lyra.server.dashboard.layout import sparkline
+from lyra.server.dashboard.layout import FiguresNow, HeaderFigures, sparkline
 from lyra.server.identity import Caller
 from lyra.server.site import begin_listening
 from tests.server.dashboard.support import Served, elements, logged_in, served, serving, words

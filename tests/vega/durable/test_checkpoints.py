@@ -17,7 +17,7 @@ from lyra.models.provider import Request
 from lyra.models.sim import SimProvider
 from lyra.store.space import Space
 from lyra.vega import VegaError
-from lyra.vega.durable import checkpoints as saving
+from lyra.vega.durable import durable_run as saving
 from lyra.vega.durable.durable_run import RunExecution
 from lyra.vega.durable.runs import DurableRun
 from lyra.vega.runtime.world import RunOptions

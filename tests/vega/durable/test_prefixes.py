@@ -12,7 +12,7 @@ from lyra.core.clock import SystemClock
 from lyra.store.space import Space
 from lyra.store.standing import open_signed
 from lyra.vega import compile as compile_source
-from lyra.vega.durable import checkpoints as saving
+from lyra.vega.durable import durable_run as saving
 from lyra.vega.durable.durable_run import RunExecution
 from lyra.vega.durable.runs import DurableRun
 from lyra.vega.runtime.world import RunOptions

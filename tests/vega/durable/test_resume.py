@@ -13,7 +13,7 @@ import pytest
 
 from lyra.kernel.process.cut_short import CUT_OFF
 from lyra.store.space import Space
-from lyra.vega.durable import checkpoints as homecoming
+from lyra.vega.durable import durable_run as homecoming
 from verify.crash.vega.kills import ID, Scene, is_within
 from verify.crash.vega.provider import Provider, billed
 from verify.crash.vega.scenes import SCENES

@@ -22,7 +22,7 @@ from lyra.store.standing import open_signed
 from lyra.vega import compile as compile_source
 from lyra.vega.bytecode.file import verify
 from lyra.vega.bytecode.renumber import find_changed_functions, is_gone, renumber
-from lyra.vega.durable import checkpoints as saving
+from lyra.vega.durable import durable_run as saving
 from lyra.vega.durable.durable_run import RunExecution
 from lyra.vega.durable.record import ProgramMigration
 from lyra.vega.durable.runs import DurableRun

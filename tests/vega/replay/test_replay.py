@@ -242,8 +242,8 @@ def test_a_step_back_takes_no_time_in_a_run_of_ten_thousand_effects(tmp_path: Pa
 
 def test_a_run_that_saves_its_processes_is_read_from_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Checkpoints take keys of their own and new seeds for the dice; the replay knows where they were."""
-    monkeypatch.setattr("lyra.vega.durable.checkpoints.EFFECTS", 3)
-    monkeypatch.setattr("lyra.vega.durable.checkpoints.LOOK_EVERY", 1)
+    monkeypatch.setattr("lyra.vega.durable.durable_run.EFFECTS", 3)
+    monkeypatch.setattr("lyra.vega.durable.durable_run.LOOK_EVERY", 1)
     recorded = Recorded(tmp_path)
     source = """\
 agent A { model "sim/script" }

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from lyra.errors import ParseError
 from lyra.vesper.check.judge import lower_unchecked
-from lyra.vesper.format.layout import KEY_ORDER, format_text, is_same_data
-from lyra.vesper.format.tree import read_tree
+from lyra.vesper.format.layout import KEY_ORDER, format_text, is_same_data, read_tree
 from lyra.vesper.loading import read_document
 from lyra.vesper.nodes.sections import NODE_KEYS, read_node
 from tests.cases import cases

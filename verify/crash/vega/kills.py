@@ -32,7 +32,7 @@ import lyra.vega.durable.durable_run
 import lyra.vega.runtime.handlers  # noqa: F401
 from lyra.core.ids import ProcessRandom, make_random
 from lyra.store.space import Space
-from lyra.vega.durable import checkpoints as saving
+from lyra.vega.durable import durable_run as saving
 from lyra.vega.durable.durable_run import answer_note
 from lyra.vega.durable.runs import DurableRun, Runs
 from verify.crash.vega.provider import Asked, Provider, billed

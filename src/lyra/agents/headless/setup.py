@@ -235,9 +235,6 @@ def _is_own_project(folder: str, given: FolderTrust | bool | None) -> bool:
     return all(file.state(trust) == "trusted" for file in folder_asks(folder))
 
 
-# ---------------------------------------------------------------------- the grant
-
-
 def _rights(folders: Sequence[str], permissions: Permissions, tools: Iterable[Tool | ToolSource]) -> list[Capability]:
     rights = _folder_rights(folders)
     rights.append(Capability("process.exec"))  # the rules say which commands, the sandbox what they reach
@@ -275,7 +272,6 @@ def _reach(rule: Rule) -> Capability:
     return Capability("net.http", rule.host) if rule.host else Capability("net.http")
 
 
-# ---------------------------------------------------------------- audit logs
 # AuditLogs: the logs of decisions that a run writes: the user's own, and one that the machine's policy demands.
 
 
@@ -322,7 +318,6 @@ class AuditLogs:
         return logs
 
 
-# ---------------------------------------------------------------- run agent
 # The agent of a run: the model, the prompt and the bounds that the options and the configuration ask for.
 
 

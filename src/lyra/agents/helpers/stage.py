@@ -103,9 +103,6 @@ class _TokenSink(Sink):
             self._pass_on(delta)
 
 
-# ---------------------------------------------------------------------- the agent that a stage wants
-
-
 def fit_agent(
     agent: AgentDeclaration,
     stage: AgentConfig,
@@ -147,9 +144,6 @@ def _find(table: Mapping[str, Any], key: str, what: str, setting: str) -> Any:
     return table[key]
 
 
-# ---------------------------------------------------------------------- the task and the answer
-
-
 def _message(envelope: Envelope) -> str:
     """Return the task: the input, what earlier stages gave, and the answer of a person to the last question."""
     parts = [envelope.raw_input] if envelope.raw_input else []
@@ -186,7 +180,6 @@ def _metrics(metrics: Metrics) -> dict[str, int]:
     }
 
 
-# ---------------------------------------------------------------- stage tools
 # Which of an agent's tools a stage of a pipeline leaves it: those of `allowed_tools`, as far as `tool_access` goes.
 
 _READS: Final = frozenset({"fs.read", "db.read", "memory.read"})

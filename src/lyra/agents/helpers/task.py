@@ -153,7 +153,6 @@ def text_of(value: Any) -> str:
         raise ConfigError(f"{type(value).__name__} cannot be passed on as a message: {error}") from None
 
 
-# ---------------------------------------------------------------- task
 _NAME: Final = "Task"
 _PROMPT_CHARS_MAX: Final = 100_000
 Kind = Literal["general", "explore"]

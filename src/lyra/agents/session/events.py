@@ -259,6 +259,7 @@ class QuestionLine(TypedDict):
     rules: NotRequired[list[str]]  # that an "always" may become, the exact one first
     diff: NotRequired[str]
     task: NotRequired[str]
+    agent: NotRequired[str]  # the sub-agent that asks, in words
     background: NotRequired[bool]
 
 

@@ -172,9 +172,6 @@ def _tell(sink: Sink | None, outcome: HookOutcome) -> None:
         sink.put(HookNotice(text, "warning"))
 
 
-# ---------------------------------------------------------------------- a message
-
-
 async def before_message(turn: Turn, message: Message) -> tuple[Message, str]:
     """Return the message with what hooks add to it, and why it is refused; "" where it is not."""
     outcome = await fire(turn, turn.hook_event("UserPromptSubmit", "SubagentStart"), {"prompt": message.text})
@@ -196,9 +193,6 @@ def message_with(message: Message, outcome: HookOutcome) -> Message:
 
 def _render_added(outcome: HookOutcome) -> str:
     return f"[added by a hook]\n{outcome.context}"
-
-
-# ---------------------------------------------------------------------- a call
 
 
 async def before_tool(turn: Turn, call: ToolCall) -> tuple[ToolCall, HookOutcome | None]:
@@ -245,9 +239,6 @@ def _with_notes(result: ToolResult, notes: list[str]) -> ToolResult:
     else:
         output = f"{result.output}\n\n{text}" if result.output else text
     return msgspec.structs.replace(result, output=output)
-
-
-# ---------------------------------------------------------------------- the window and the end
 
 
 async def check_cut(turn: Turn, trigger: str) -> str | None:

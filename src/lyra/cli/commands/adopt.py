@@ -115,7 +115,6 @@ def adopt_listed(store: SigningStore, shown: ListedStore, lease_s: float) -> Non
         store.release(lease)
 
 
-# ---------------------------------------------------------------- showing and asking
 def show(location: str, stores: list[ListedStore], *, signed: bool | None = None) -> None:
     """One JSON document where `signed` is given, else lines for a person."""
     if signed is not None:

@@ -40,7 +40,7 @@ from lyra.vega.replay.timeline import Timeline, TimelineStep, brief, cost_words
 
 if TYPE_CHECKING:
     from lyra.observe.timeline.step import TravelStep
-    from lyra.vega.replay.agents import AgentView
+    from lyra.vega.replay.timeline import AgentView
 
 
 @click.command(cls=CliCommand, name="replay")
@@ -78,9 +78,6 @@ def replay(
         note(f"run {timeline.run_id} ({timeline.state}): {len(timeline)} steps of {timeline.program.name}, {spent}")
         click.echo(printable(prompt.show_place().text))
     ctx.exit(0 if answer_commands(prompt, ctx, lines=given, as_json=as_json) else 1)
-
-
-# ---------------------------------------------------------------- fork
 
 
 def _make_fork(
@@ -147,8 +144,6 @@ def _differs(old_step: TimelineStep | None, new_step: TimelineStep | None) -> st
     instead = f"{now} → {new_step.result or new_step.error}" if new_step is not None and was == now else now
     return f"it first differs at effect {step.number}{place}: {instead}; it was {old_text}"
 
-
-# ---------------------------------------------------------------- commands
 
 _LINES_AROUND: Final = 4
 _PROCESSES_SHOWN: Final = 40

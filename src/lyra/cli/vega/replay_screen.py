@@ -111,8 +111,6 @@ class Screen:
             if key and not self._on_key(key):
                 return
 
-    # ------------------------------------------------------------ keys
-
     def _key(self) -> str | None:
         """Return the next key; "" when the window changed, None at the end of the input."""
         while not self._bytes:
@@ -203,8 +201,6 @@ class Screen:
         else:
             return self._page([*_HELP, *lines] if word == "help" else lines)
         return True
-
-    # ------------------------------------------------------------ drawing
 
     def _page(self, lines: list[str]) -> bool:
         """Return an answer that needs more room, page by page, until a key is pressed."""

@@ -11,8 +11,8 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from lyra.core.commands.builders import BUILDER_JUDGES, zig_runs
 from lyra.core.commands.option_reach import ProgramOptions, Reach, find_reached, long_of, starts_programs, words_of
+from lyra.core.commands.options import BUILDER_JUDGES, zig_runs
 
 Judge = Callable[[Sequence[str]], Iterable[Reach]]
 

@@ -177,7 +177,6 @@ def _short(letters: str, following: str, options: ProgramOptions, index: int) ->
             return
 
 
-# ---------------------------------------------------------------- embedded code
 # Code of other languages in a command's words: whether it seems to start programs.
 
 
@@ -215,7 +214,6 @@ _OF: Final[dict[str, str]] = {
 _ALONE: Final = words_of("sqlite")  # without _ANY: a table may be called `executions`
 LANGUAGES: Final = _OF.keys()
 
-# ---------------------------------------------------------------- Python
 _MODULES: Final = words_of(
     "json sys re math cmath datetime time random string collections itertools functools textwrap statistics decimal"
     " fractions hashlib base64 csv urllib urllib.parse uuid struct binascii pprint bisect heapq calendar difflib html"

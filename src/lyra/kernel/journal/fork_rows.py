@@ -176,8 +176,6 @@ class NewNames:
     def question(self, old: str, fork: str) -> str:
         return self.questions.setdefault(old, f"{old}.{fork}")
 
-    # ------------------------------------------------------------------ rows
-
     def rename_created(self, row: rows.Created, **changes: Any) -> rows.Created:
         return _replace(row, hash=b"", parent=self.pid(row.parent), **changes)
 

@@ -232,7 +232,6 @@ def result_data(stage: AgentConfig, value: Any) -> dict[str, Any]:
     return data
 
 
-# ---------------------------------------------------------------- outside
 # Stages whose agent runs in another program: what that program's side is given, and how it is told of a call's end.
 
 
@@ -336,7 +335,6 @@ def make_skipped_result(data: Any) -> dict[str, Any]:
     return {"output": data if isinstance(data, dict) else {} if data is None else {"text": str(data)}, "metrics": {}}
 
 
-# ---------------------------------------------------------------- single agent
 # Its bounds are those of the envelope; the envelope of the result is the caller's, with what the run added.
 
 # Keys of a stage that mean other stages: there are none.

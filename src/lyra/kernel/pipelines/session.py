@@ -309,7 +309,6 @@ def _one_question(data: Mapping[str, Any]) -> list[Any]:
     ]
 
 
-# ---------------------------------------------------------------- checkpoint
 # A checkpoint: the whole session of a pipeline as plain data, to be kept anywhere and resumed from under any pid.
 
 _VERSION: Final = "1.0"

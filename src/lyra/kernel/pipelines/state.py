@@ -66,8 +66,6 @@ class WorkerLeases:
         self._timers: dict[str, tuple[float, Timer]] = {}  # pid → (when it rings, the timer)
         self._opened_at = float("-inf")  # when this kernel restored its sessions
 
-    # ------------------------------------------------------------------ leases
-
     def grant(self, session: Session, token: Token, wanted: LeaseRequest) -> WorkerLease:
         """Give a worker the run of a token, or more time for it."""
         pid = session.process_id
@@ -108,8 +106,6 @@ class WorkerLeases:
     def _list_held(session: Session, worker: str) -> list[Token]:
         return [token for token in session.tokens if token.state == "running" and token.worker == worker]
 
-    # ------------------------------------------------------------------ time
-
     def end_late(self, session: Session) -> None:
         """Fail the runs whose time is up, and take those away whose workers are silent."""
         pid = session.process_id
@@ -144,8 +140,6 @@ class WorkerLeases:
     def _lease_end(self, pid: str, token: Token) -> float:
         granted_again = max(token.began_at, self._opened_at) + token.lease_s  # by a kernel before this one
         return self._ends.get(pid, {}).get(token.run, granted_again)
-
-    # ------------------------------------------------------------------ the timer
 
     def watch(self, pid: str) -> None:
         """Set the timer of a pipeline that changed."""
@@ -186,8 +180,6 @@ class WorkerLeases:
             return
         self.end_late(session)
         self.watch(pid)
-
-    # ------------------------------------------------------------------ the life of the kernel
 
     def on_restored(self) -> None:
         self._opened_at = self._core.now()

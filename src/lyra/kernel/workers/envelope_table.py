@@ -161,8 +161,6 @@ class EnvelopeTable(Subsystem):
             self._write("envelope.forgotten", envelope_id, {})
         return len(idle)
 
-    # ------------------------------------------------------------------ helpers
-
     def _may_write(self) -> None:
         self._core.raise_if_closed()
         require("db.write", _TABLE)

@@ -339,7 +339,6 @@ _READERS: Final[dict[str, Callable[[RunMoment, Event, Mapping[str, Any]], None]]
 }
 
 
-# ---------------------------------------------------------------- conversation
 # The conversation of an agent process, row by row: what it was asked, said, called and was given.
 
 _TEXT_MAX: Final = 20_000

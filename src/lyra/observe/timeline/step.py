@@ -102,7 +102,6 @@ class RunStep(TravelStep):
     digest: str = ""  # of the whole values, where the texts here are cut
 
 
-# ---------------------------------------------------------------- start words
 # How a step tells what a process was started with, where its arguments are those of Lyra's own programs.
 
 _CHILDREN_TOLD: Final = 8
@@ -139,7 +138,6 @@ def _child(child: Mapping[str, Any]) -> str:
     return name or str(child.get("id", ""))
 
 
-# ---------------------------------------------------------------- row words
 # What messages, errors and ends say to a person, from the values that rows have.
 
 _ASK: Final = "lyra.ask"  # the key of a question to a conversation
@@ -184,7 +182,6 @@ def ending_text(end: Mapping[str, Any]) -> Any:
     return f"ended {end['reason']}" + (f": {error_text(error)}" if isinstance(error, Mapping) else "")
 
 
-# ---------------------------------------------------------------- open calls
 # Tool calls that have begun and have no result yet, as the rows of a run tell them.
 
 Item = TypeVar("Item")
@@ -234,7 +231,6 @@ def _branch(row: Mapping[str, Any]) -> str:
     return str(row.get("key")).rpartition("/")[0]
 
 
-# ---------------------------------------------------------------- values
 # Values of journal rows as people and JSON can have them: plain, short, and bounded in size.
 
 _DEPTH_MAX: Final = 24
@@ -309,7 +305,6 @@ def _part(part: Any) -> str:
     return str(part.get("text", "")) if part.get("type") == "text" else f"[{part.get('type', 'part')}]"
 
 
-# ---------------------------------------------------------------- supervised starts
 # How often supervisors have started each of their children, as the rows tell that make processes.
 
 _ARGUMENT_CHARS: Final = 400  # by which two children of one supervisor are told apart

@@ -187,7 +187,7 @@ def _find(session: LiveSession, typed: str) -> tuple[str, int | None, bool]:
 
 def _list_folder(session: LiveSession, path: str, typed: str) -> tuple[str, str]:
     """Return the names of the files below a folder, without those that `.gitignore` and the rules hide."""
-    from lyra.sage.project.repo_map.listing import list_files
+    from lyra.sage.project.repo_map.worker import list_files
 
     listing = list_files(os.path.realpath(path), ripgrep=shutil.which("rg") or "", most=_LISTED_MAX)
     hides = session.headless.setup.permissions.is_hidden

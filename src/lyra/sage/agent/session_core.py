@@ -316,9 +316,6 @@ class SessionCore:
         self._writer.save(prompt=prompt, **changes)
 
 
-# ---------------------------------------------------------------- session writer
-
-
 class SessionWriter:
     """What an open session writes down, its record in the index of sessions and its facts in its journal. Of one
     session in `root`, the folder of all sessions; `folder` is where its agent works."""
@@ -409,9 +406,6 @@ class SessionWriter:
             self.index.close()
 
 
-# ---------------------------------------------------------------- earlier run
-
-
 async def repair(session: SessionCore, unfinished: UnfinishedTurn) -> list[str]:
     """Keep what the last run had done of its turn; sentences about what is in doubt."""
     start = len(session.messages)
@@ -453,8 +447,6 @@ def explain_damage(error: Corrupt, record: SessionRecord, index: SessionIndex) -
     adopted = f"{error.hint}; or " if isinstance(error, Tampered) and error.hint else ""
     error.hint = f"{adopted}remove it: sage sessions rm {record.id}; or go on with another one: sage -r {other}"
 
-
-# ---------------------------------------------------------------- session start
 
 STORE_FILE: Final = "session.db"
 ADDED: Final = "add_dirs"  # the setting of a session with the folders that were added to it

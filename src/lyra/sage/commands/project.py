@@ -51,7 +51,6 @@ async def init(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     return SlashResult.from_blocks(about, prompt=prompt)
 
 
-# ---------------------------------------------------------------- diff
 async def diff_(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     words = arguments.at_most(1)
     if words and words[0] == "git":
@@ -92,7 +91,6 @@ def _cut_diff(unified: str, most: int = _DIFF_CHARS_MAX) -> str:
     return f"{kept[: kept.rfind(chr(10)) + 1]}… {len(unified) - most} more characters\n"
 
 
-# ---------------------------------------------------------------- review
 _PULL: Final = re.compile(r"(?:pr |#)(\d{1,9})(?:\s+|\Z)|https://github\.com/([\w.-]+/[\w.-]+)/pull/(\d{1,9})\S*\s*")
 _ORIGIN: Final = re.compile(r"github\.com[:/]([\w.-]+/[\w.-]+?)(?:\.git)?/?\Z")
 _GH_S: Final = 60.0

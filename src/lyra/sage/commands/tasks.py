@@ -31,7 +31,6 @@ async def tasks(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     return await _ACTIONS[action](session.tasks, _find_record(records, words[1]), words[2:], arguments)
 
 
-# ---------------------------------------------------------------- what can be done with one
 async def _show(listed: TaskList, record: TaskRecord, rest: list[str], arguments: SlashArguments) -> SlashResult:
     _nothing(rest, arguments)
     facts = [("id", record.id), ("state", record.state), ("what", record.name), ("about", short(record.description))]
@@ -110,7 +109,6 @@ _ACTIONS: Final[dict[str, _Action]] = {
 HINT: Final = f"[{' | '.join(_ACTIONS)} ID …]"
 
 
-# ---------------------------------------------------------------- words
 def _nothing(rest: list[str], arguments: SlashArguments) -> None:
     if rest:
         raise arguments.mistake(f"{rest[0][:40]!r} is not expected here")
@@ -136,12 +134,9 @@ def _find_record(records: Iterable[TaskRecord], prefix: str) -> TaskRecord:
     return (exact or fitting)[0]
 
 
-# ---------------------------------------------------------------- tools
-
 _RULES_SHOWN: Final = 3
 
 
-# ---------------------------------------------------------------- tools
 async def tools(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     words = arguments.at_most(1)
     listed = dict(_all_tools(session))
@@ -179,7 +174,6 @@ def _rules(permissions: Permissions, tool: str) -> str:
     return visible(", ".join(rules[:_RULES_SHOWN]) + more)
 
 
-# ---------------------------------------------------------------- memory
 async def memory(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     """Show the files of rules that the model is given, or add a line to the project's own."""
     if session.equipment is None:

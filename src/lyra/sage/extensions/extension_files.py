@@ -114,8 +114,6 @@ class ExtensionFiles(Generic[Entry]):
         raise NotImplementedError(os.path.basename(path))
 
 
-# ---------------------------------------------------------------- places
-
 PROJECT_FOLDER: Final = ".lyra"
 FILES_MAX: Final = 500  # Markdown files of one kind in one place
 _FOLDERS_MAX: Final = 200  # below one place: bounds the time that a listing takes
@@ -222,8 +220,6 @@ def markdown_files(place: ExtensionPlace, kind: str) -> tuple[list[str], list[Mi
         listing.mistakes.append(Mistake(folder, 1, 1, message))
     return listing.files[:FILES_MAX], listing.mistakes
 
-
-# ---------------------------------------------------------------- front matter
 
 FILE_BYTES_MAX: Final = 256 * 1024
 BODY_CHARS_MAX: Final = 100_000  # about 25 000 tokens: a longer text would crowd out the conversation

@@ -82,7 +82,6 @@ class Extensions:
         self._skill_tools = SkillTools(self.skills, refresh=self.refresh)
         self._looked_s = self._clock.monotonic()
 
-    # ------------------------------------------------------------ looking
     def refresh(self, *, at_once: bool = False) -> bool:
         """Look at the files, unless that was done within the last second; True if something has changed."""
         now_s = self._clock.monotonic()
@@ -119,7 +118,6 @@ class Extensions:
         self._plugin_problems = tuple(map(one_line, problems))
         return True
 
-    # ------------------------------------------------------------ what there is
     def slash_commands(self) -> dict[str, CustomCommand]:
         """Return the commands of files, and the skills that a person may start; of one name the command counts."""
         return {**self.skills.commands(), **self.commands.entries()}
@@ -150,7 +148,6 @@ class Extensions:
         """Return the MCP servers of plugins; a session starts them when it begins."""
         return [server for plugin in self._plugins.values() for server in plugin.servers(self.folder)]
 
-    # ------------------------------------------------------------ problems
     @property
     def problems(self) -> tuple[str, ...]:
         """Return what is wrong with the files, as texts fit for a terminal."""

@@ -45,12 +45,6 @@ from lyra.tools.source import ToolSource
 
 # ---------------------------------------------------------------- result
 
-OUTCOMES: Final[dict[str, str]] = {
-    "success": "an answer",
-    "failed": "an error ended the run",
-    "interrupted": "the run was stopped",
-    "max_steps_reached": "the model calls that were allowed are used up",
-}
 _WORDS: Final = {"success": "success", "interrupted": "interrupted", "max_turns": "max_steps_reached"}
 
 

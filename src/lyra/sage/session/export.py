@@ -134,7 +134,6 @@ class _MarkdownWriter:
         summary = f"{call.name}{outcome} {preview(about, _SUMMARY_LENGTH)}"
         return self._fold(summary, *blocks)
 
-    # ------------------------------------------------------------ texts
     def _text(self, text: str) -> str:
         return visible_lines(redact(text, self._secrets).replace("\r\n", "\n"))
 

@@ -272,7 +272,6 @@ class SessionIndex:
                     put_passage(connection, record.id, turn, text)
 
 
-# ------------------------------------------------------------ files
 def _identity(path: Path) -> tuple[int, int] | None:
     try:
         state = os.stat(path)
@@ -304,8 +303,6 @@ def _is_damage(error: sqlite3.DatabaseError) -> bool:
     return isinstance(error, _Damaged) or code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
 
 
-# ---------------------------------------------------------------- index rows
-
 VERSION: Final = 1
 TEXT_FILE: Final = "search.jsonl"
 _TEXT_FILE_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -336,7 +333,6 @@ class _SearchLine(msgspec.Struct):
     text: str
 
 
-# ------------------------------------------------------------ rows
 def put_record(connection: sqlite3.Connection, record: SessionRecord) -> None:
     """Insert the row of a session, or replace it."""
     connection.execute(
@@ -406,7 +402,6 @@ def writing(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-# ------------------------------------------------------------ the file of texts
 def text_line(turn: int, text: str) -> bytes:
     return msgspec.json.encode(_SearchLine(turn, text)) + b"\n"
 

@@ -298,7 +298,8 @@ def about_lines(question: TerminalQuestion, setting: AboutSetting) -> list[Line]
         body = _fold_long(diff_lines(diff, setting.width, marks=setting.marks), diff, setting, title="diff")
     else:
         body = _subject(question, words.about, setting)
-    rest = _rest(question, shown=_IN_DIFF if diff else frozenset())
+    asking = question.line.get("agent")
+    rest = [*([f"for {exact(asking)}"] if asking else []), *_rest(question, shown=_IN_DIFF if diff else frozenset())]
     return [
         *row(words.verb, [("", words.about)], figures, setting.width, mark=setting.marks.ellipsis),
         *body,

@@ -168,8 +168,6 @@ def set_aside(root: str, paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(done)
 
 
-# ---------------------------------------------------------------- leftovers
-
 STOCK_PREFIX: Final = ".lyra-new-"
 
 

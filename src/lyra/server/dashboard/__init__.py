@@ -14,7 +14,7 @@ the guard of the API. How a page is written:
 `words`     `state(name, word)`, `money(micro_usd)`, `moment(time, now)`, `duration(seconds)`,
             `render_copyable_id(text)`, `empty(what, command)`: the same value looks the same on every page
 `html`      `table(caption, columns, rows)` with `TableColumn(label, is_figure)` and `TableRow(key, cells)`
-`figures`   `call.parts.get_shared(HeaderFigures)`: the figures of the header
+`layout`    `call.parts.get_shared(HeaderFigures)`: the figures of the header
 `login`     log-in and log-out; `login` shows errors; `layout` has the files of `static/`, each `*.css` of which is
             loaded by every page
 

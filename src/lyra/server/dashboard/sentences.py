@@ -167,7 +167,6 @@ SENTENCES: Final[dict[str, Callable[[Data], Told]]] = {
 }
 
 
-# ---------------------------------------------------------------- event lines
 # The last events as sentences, kept for the pages that show them. One listener for each server, a bounded list.
 
 _LINES_KEPT: Final = 2_000

@@ -99,8 +99,6 @@ class KeyTable:
             self._by_hash[settings.hash] = key
         return True
 
-    # ------------------------------------------------------------------ making and ending
-
     async def create(self, *, name: str, budget: str | None = None, **settings: Any) -> tuple[str, str]:
         """Make a key; its id and its text, which is shown to its maker and kept nowhere."""
         await self.open()
@@ -134,8 +132,6 @@ class KeyTable:
         self._by_hash.pop(key.settings.hash, None)
         del self._by_id[key.settings.id]
         await self._kernel.kill(key.process.pid, "revoked")
-
-    # ------------------------------------------------------------------ finding
 
     def all(self) -> list[GatewayKey]:
         """Return the keys in force that people made, the oldest first."""

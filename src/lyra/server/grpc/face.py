@@ -44,8 +44,14 @@ except ImportError as error:
 
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.guard import CallGuard, Method, Observe, end_of
-from lyra.server.grpc.services.kernel import EngineCalls, OrchestrationCalls, ServiceCalls
-from lyra.server.grpc.services.system import BusCalls, SystemCalls, WorkerCalls
+from lyra.server.grpc.services.system import (
+    BusCalls,
+    EngineCalls,
+    OrchestrationCalls,
+    ServiceCalls,
+    SystemCalls,
+    WorkerCalls,
+)
 from lyra.server.identity import record_act
 from lyra.server.token_limit import TokenLimit
 

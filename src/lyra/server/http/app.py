@@ -488,7 +488,6 @@ def make_app(
     return HttpApp(HttpParts(kernel, endpoints, webhook_key=webhook_key, inside=inside), guard, problem_page)
 
 
-# ---------------------------------------------------------------- asgi scope
 # What the ASGI scope of a request says: its path, headers, query, client and whether it has a body.
 
 _QUERY_FIELDS_MAX: Final = 100
@@ -545,7 +544,6 @@ def query_of(text: bytes) -> list[tuple[str, str]]:
         raise ConfigError("the query cannot be read") from None
 
 
-# ---------------------------------------------------------------- vendor paths
 # The paths of vendors' APIs, all below `/v1/`: what a client is told whose base URL does not lead to them.
 
 _ROOT: Final = "/v1"

@@ -143,8 +143,6 @@ class VendorWire(Wire):
         return sse(BROKEN, self.broken_event)
 
 
-# ---------------------------------------------------------------- Anthropic
-
 _TYPES: Final[dict[str, str]] = {
     "rate_limit": "rate_limit_error",
     "overloaded": "overloaded_error",
@@ -178,8 +176,6 @@ class AnthropicWire(VendorWire):
         return {"type": "error", "error": error, "request_id": "req_mock"}
 
 
-# ---------------------------------------------------------------- OpenAI
-
 # kind of error → OpenAI's (type, code)
 _WORDS: Final[dict[str, tuple[str, str | None]]] = {
     "rate_limit": ("requests", "rate_limit_exceeded"),
@@ -212,8 +208,6 @@ class ResponsesWire(ChatWire):
         code = _WORDS.get(error.kind, ("", None))[1] or _CODES.get(error.kind, "server_error")
         return writer.write_error(code, _in_words(error))
 
-
-# ---------------------------------------------------------------- Ollama
 
 _AT: Final = "2024-01-01T00:00:00Z"  # the same time in every answer: a mock has no clock
 _STOPS: Final[dict[str, str]] = {"max_tokens": "length"}

@@ -137,7 +137,6 @@ class _Git:
             put_back = await asyncio.to_thread(_put_back, kept, now)
         return _render(result.output.text, result.exit_code, put_back, timed_out="wall" in result.limits_hit)
 
-    # ------------------------------------------------------------ what is refused
     def _check_root(self, head: GitHead) -> None:
         """Refuse to change files of a repository that is larger than the workspace."""
         if not self._workspace.covers(head.root):

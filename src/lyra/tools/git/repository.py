@@ -168,7 +168,6 @@ class GitRepository:
             env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
         return env
 
-    # ------------------------------------------------------------ what there is
     async def refs(self) -> GitRefs:
         """Return what is checked out and where every branch, tag and stash is."""
         listed = await self.ask("for-each-ref", "--format=%(refname) %(objectname)")

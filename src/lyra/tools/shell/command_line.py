@@ -19,8 +19,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final, NamedTuple
 
-from lyra.core.commands.builders import ANY_WORD
 from lyra.core.commands.option_reach import starts_programs
+from lyra.core.commands.options import ANY_WORD
 from lyra.core.commands.programs import INERT, ORDINARY, can_reach, language_of, program_name
 from lyra.core.commands.reading import reads_only
 from lyra.core.limits import CAPABILITY_LENGTH_MAX, WORDS_MAX

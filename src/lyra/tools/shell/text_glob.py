@@ -89,7 +89,6 @@ def _search(piece: str, kinds: str) -> re.Pattern[str]:
     return re.compile("".join(parts), re.DOTALL)
 
 
-# ---------------------------------------------------------------- variables
 # Variables whose value is run, or decides what runs, when the command after them (or a later one) starts.
 
 PATH: Final = "PATH"

@@ -162,8 +162,6 @@ def an(kind: ValueKind) -> str:
     return f"an {text}" if text[0] in "aeiou" else f"a {text}"
 
 
-# ---------------------------------------------------------------- operators
-
 _NUMBERS: Final = ("int", "float")
 _ORDERED: Final = ("str", "money", "duration")
 
@@ -215,7 +213,6 @@ _RULES: Final[dict[str, Callable[[ValueKind, ValueKind], ValueKind | None]]] = {
 }
 
 
-# ---------------------------------------------------------------- signatures
 # How functions of the library and settings read to a person: the reference pages and editors say the same.
 
 # How the checker's table of settings reads to a person.

@@ -35,8 +35,7 @@ from lyra.vega.compiler.control import compile_with_finally, enter_scope, run_de
 from lyra.vega.compiler.early_calls import EARLY_CALLS, Overlap, compile_early_sequence
 from lyra.vega.compiler.emitter import CompileRules, FunctionCode
 from lyra.vega.compiler.expressions import EXPRESSIONS, compile_into
-from lyra.vega.compiler.processes import PROCESSES, compile_settings, compile_spawned
-from lyra.vega.compiler.statements import STATEMENTS
+from lyra.vega.compiler.statements import PROCESSES, STATEMENTS, compile_settings, compile_spawned
 from lyra.vega.plan.names import ModuleScope, Resolver, Symbol, Unit, Variable, complaint
 from lyra.vega.plan.plan import Notes, OverlapPlan
 from lyra.vega.plan.summaries import Summaries

@@ -42,14 +42,14 @@ from lyra.vega.compiler.calls import compile_arguments, compile_call, compile_sy
 from lyra.vega.compiler.control import compile_continue, compile_sequence, compile_statement, leave_function
 from lyra.vega.compiler.emitter import FunctionCode, LoopExits
 from lyra.vega.compiler.expressions import compile_into, compile_variable, jump_if, loop_while
-from lyra.vega.compiler.processes import (
+from lyra.vega.compiler.statements import (
     compile_send,
     compile_send_parts,
     compile_spawn,
     compile_spawned,
     compile_spawned_function,
+    is_print,
 )
-from lyra.vega.compiler.statements import is_print
 from lyra.vega.plan.names import ModuleScope, Symbol, Variable
 from lyra.vega.plan.straight_line import Site, Stretch, stretches
 from lyra.vega.plan.unroll import Slice, Unroller

@@ -1,5 +1,5 @@
 """Durable runs of Vega programs: the journal of a run, its checkpoints, and how it resumes after a kill.
 
-Start with `durable_run`; `checkpoints` brings processes back, `record` keeps program and output, `runs` and `trace`
-read a run without running it.
+Start with `durable_run`, which also brings processes back; `record` keeps program and output, `runs` and `trace` read a
+run without running it.
 """

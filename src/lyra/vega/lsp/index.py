@@ -15,7 +15,6 @@ from lyra.vega.syntax import ast
 from lyra.vega.syntax.facts import parts_of
 from lyra.vega.syntax.lexer import Tokens
 
-# ---------------------------------------------------------------- symbols
 # What names represent: a declaration, the uses of it, names of other files, and the scopes they are seen in.
 
 
@@ -77,7 +76,6 @@ class SymbolScope:
         return None
 
 
-# ---------------- A walk over a tree that notes every declaration and every use of a name, and where each is written
 # Scopes are those of the resolver, but nothing is complained about: a tree with holes, as while it is typed, gives the
 # names that are there.
 

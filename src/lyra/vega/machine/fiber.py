@@ -103,8 +103,6 @@ class Fiber:
         self.paused: Any = None  # a call of generated code that continues in the next turn; never saved, but made again
         self.ticks = SLICE
 
-    # ------------------------------------------------------------ beginning
-
     @classmethod
     def start(cls, linked: LinkedProgram) -> Self:
         """Return the main process: the top level of the file, then `main`."""
@@ -166,8 +164,6 @@ class Fiber:
         self.globals += [UNSET] * (len(linked.program.globals) - len(self.globals))
         self.linked = linked
 
-    # ------------------------------------------------------------ answers
-
     def resume(self, value: Any = None) -> None:
         """Continue with the answer of the effect just handed out."""
         if self.destination >= 0:
@@ -189,8 +185,6 @@ class Fiber:
         """End the receive that waits: its time is over."""
         _, state, _, _ = self.code.code[self.pc]
         self.registers[state + 2] = -1
-
-    # ------------------------------------------------------------ looking
 
     def frames(self, limit: int = 1 << 60) -> list[tuple[Code, int]]:
         """Return the calls in progress, innermost first: function and place."""
@@ -342,8 +336,6 @@ class EarlyCallGroup:
         now.number = self.turns[f"0.{site}"] - 1
         now.state = IN_TURN if call is None or call.state == REFUSED else AGAIN
         return now
-
-    # ------------------------------------------------------------ saving
 
     def parts(self) -> list[Any]:
         """Everything in it that a snapshot has to reach, in a fixed order."""

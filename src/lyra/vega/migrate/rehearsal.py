@@ -26,8 +26,7 @@ from lyra.kernel.kernel import Kernel
 from lyra.kernel.process.replay import Diverged
 from lyra.kernel.programs.context import Context, ExitProgram
 from lyra.store.memory import MemoryStore
-from lyra.vega.durable.checkpoints import restore_fiber
-from lyra.vega.durable.durable_run import prepare, restore_from
+from lyra.vega.durable.durable_run import prepare, restore_fiber, restore_from
 from lyra.vega.durable.record import MAIN, ProgramMigration
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect
 from lyra.vega.machine.link import Code, link

@@ -432,8 +432,6 @@ class Targets:
         """Return whether the process of a spawn is seen by others than those who ask it."""
         return id(spawn) not in self._holders or id(self._holders[id(spawn)]) in self._used
 
-    # ------------------------------------------------------------ reading a file
-
     def _read(self, module: ModuleScope) -> None:
         callees: set[int] = set()
         asked: set[int] = set()

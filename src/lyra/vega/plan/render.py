@@ -9,8 +9,6 @@ from lyra.agents.parallel.source.plan import CallSite, plan_of
 from lyra.core.svg_graph import Canvas
 from lyra.vega.plan.plan import Alone, Overlapping, OverlapPlan, PlannedCall
 
-# ---------------------------------------------------------------- text
-
 
 def text_of(plan: OverlapPlan) -> str:
     lines: list[str] = []
@@ -47,9 +45,6 @@ def _facts(call: PlannedCall) -> str:
     if call.after:
         facts.append(f"needs line {', '.join(map(str, call.after))}")
     return f"  ({'; '.join(facts)})" if facts else ""
-
-
-# ---------------------------------------------------------------- dot
 
 
 def dot_of(plan: OverlapPlan) -> str:
@@ -94,8 +89,6 @@ def _edges(plan: OverlapPlan) -> list[tuple[PlannedCall, PlannedCall]]:
     ]
 
 
-# ---------------------------------------------------------------- svg
-
 _WIDTH: Final = 300
 _HEIGHT: Final = 34
 _MARGIN: Final = 24
@@ -139,9 +132,6 @@ def svg_of(plan: OverlapPlan, *, embedded: bool = False) -> str:
     if embedded:
         return canvas.element(plan.name, width, y + _MARGIN)
     return canvas.document(plan.name, width, y + _MARGIN, _STYLE)
-
-
-# ---------------- The plan of a Python file's `@lyra.parallel` functions, in the same words as a Vega program's
 
 
 def plan_of_python(text: str, name: str) -> OverlapPlan:

@@ -158,8 +158,6 @@ class Slice:
         for statement in self.stretch.statements:
             yield from parts(statement)
 
-    # ------------------------------------------------------------ questions of the compiler
-
     def wants(self, node: Any) -> bool:
         """Return whether the slice has anything of a statement."""
         if isinstance(node, ast.Continue):
@@ -183,8 +181,6 @@ class Slice:
             return None
         variable = self._meanings.get(id(node.target)) if isinstance(node, ast.Assign) else self._declared[id(node)]
         return variable if isinstance(variable, Variable) and id(variable) in self._needed else None
-
-    # ------------------------------------------------------------ what is needed
 
     def _acts(self, node: Any) -> bool:
         if isinstance(node, (ast.Block, ast.If, *_LOOPS)):

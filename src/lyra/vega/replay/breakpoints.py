@@ -59,8 +59,6 @@ class ProgramBreakpoints(Breakpoints):
             raise ConfigError(f"{file} has no line {line}", hint=f"its lines go from 1 to {last}")
         point.detail = f"{file}:{line}"
 
-    # ------------------------------------------------------------ going
-
     @property
     def _needs_lines(self) -> bool:
         return any(point.kind in ("line", "if") for point in self.all)
@@ -112,8 +110,6 @@ class ProgramBreakpoints(Breakpoints):
                 if (player.position, inside) < here and (hit := self._at_line()) is not None:
                     last_hit = hit
         return last_hit
-
-    # ------------------------------------------------------------ whether to stop
 
     def _stops(self, point: Breakpoint, step: TravelStep | None, position: int) -> bool:
         if point.kind == "if":

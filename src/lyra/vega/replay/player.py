@@ -20,9 +20,8 @@ from lyra.vega.machine.link import LinkedProgram, link
 from lyra.vega.machine.rare_instructions import again
 from lyra.vega.machine.snapshot import from_data, to_data, value_from_data
 from lyra.vega.machine.vm import run
-from lyra.vega.replay.agents import AgentView
 from lyra.vega.replay.frozen_kernel import answer_quietly, depth_of
-from lyra.vega.replay.timeline import END, START, ProcessFacts, Timeline, TimelineStep
+from lyra.vega.replay.timeline import END, START, AgentView, ProcessFacts, Timeline, TimelineStep
 from lyra.vega.replay.variables import Traps, Variables, WatchExpression
 from lyra.vega.runtime.world import pad_globals
 from lyra.vega.values.values import copy_value

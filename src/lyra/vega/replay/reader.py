@@ -35,10 +35,12 @@ from lyra.vega.replay.frozen_kernel import (
     PrintlessRecord,
     RecordedReplay,
     RecordingFiber,
+    RunJournal,
+    describe_step,
+    in_program_order,
     replay_seams,
     run_in_virtual_time,
 )
-from lyra.vega.replay.journal import RunJournal, describe_step, in_program_order
 from lyra.vega.replay.timeline import END, START, JournaledAnswer, ProcessFacts, Timeline, TimelineStep, brief
 from lyra.vega.runtime.driver import PROGRAMS
 from lyra.vega.runtime.handlers import HANDLERS, handler

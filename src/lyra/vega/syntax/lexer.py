@@ -240,8 +240,6 @@ class _Lexer:
         self._error(offset, offset + 1, f"unexpected character `{shown}`", _BAD.get(char))
         return offset + 1
 
-    # ---------------------------------------------------------------- numbers
-
     def _number(self, tokens: Tokens, offset: int) -> int:
         number = _NUMBER.match(self.text, offset)
         assert number is not None
@@ -317,8 +315,6 @@ class _Lexer:
             micro = 0
         tokens.add("money", Money(micro), offset, end)
         return end
-
-    # ---------------------------------------------------------------- strings
 
     def _string(self, tokens: Tokens, start: int) -> int:
         """Return a string with escapes, with `${…}`, or of several lines."""

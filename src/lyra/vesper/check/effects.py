@@ -122,7 +122,6 @@ class EffectLowering:
             )
         ]
 
-    # ------------------------------------------------------------ requests
     def _request(
         self, kind: str, step: StepDeclaration, scope: NameScope
     ) -> tuple[ir.TypedExpression, list[str], ValueType]:
@@ -275,7 +274,6 @@ class EffectLowering:
             return ()
         return Constraints(self.state, self.typing, self.types).list_checks(setting.value, kind, setting.path)
 
-    # ------------------------------------------------------------ transitions
     def _transition(self, step: StepDeclaration, scope: NameScope) -> Sequence[ir.Step]:
         checks = self.steps.guards(step, scope)
         setting = step.settings["state_machine"]
@@ -324,7 +322,6 @@ class EffectLowering:
             message = f"`{machine.name}` has no transition from `{names[0]}` to `{names[1]}`"
             self.state.error("undeclared_transition", message, step.settings["to"].path, value=True)
 
-    # ------------------------------------------------------------ transactions
     def _transaction(self, step: StepDeclaration, scope: NameScope) -> Sequence[ir.Step]:
         guards = self.steps.guards(step, scope)
         for inner in step.blocks.get("steps", ()):
@@ -374,7 +371,6 @@ class EffectLowering:
             message = "a step of a transaction has no compensation: an error rolls it back"
             self.state.error("transaction", message, step.settings["on_error"].path)
 
-    # ------------------------------------------------------------ responses
     def _extract(
         self, step: StepDeclaration, output: str, kind: ValueType, effect: str, scope: NameScope
     ) -> tuple[tuple[str, ir.TypedExpression], ...]:
@@ -432,7 +428,6 @@ class EffectLowering:
         merge(scope, [side for side, over in zip(sides, ends, strict=True) if not over] or [scope.copy_with()])
         return if_found, if_empty
 
-    # ------------------------------------------------------------ rights and times
     def _require_capabilities(self, capabilities: list[str], step: StepDeclaration) -> str:
         """Return the capability of the step; each that it needs is declared."""
         declared = self.state.node.security.capabilities_required

@@ -16,9 +16,8 @@ from typing import Final
 
 from lyra.core.checking.document import Path
 from lyra.vesper import ir
-from lyra.vesper.check.answers import CODE_FIELDS
 from lyra.vesper.check.state import CheckState, literal_value
-from lyra.vesper.check.steps import parts_of
+from lyra.vesper.check.steps import CODE_FIELDS, parts_of
 from lyra.vesper.check.types import is_text, misfit
 from lyra.vesper.nodes.reader import close_to
 from lyra.vesper.values.outcome import CODES, NOT_CONFIGURED

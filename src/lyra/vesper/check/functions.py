@@ -256,7 +256,6 @@ def _coalesce(operands: tuple[ir.TypedExpression, ...], place: tuple[int, int]) 
     return ir.Coalesce(type=kind if is_sure or not kinds else nullable(kind), operands=operands, place=place)
 
 
-# ------------------------------------------------------------------ kinds
 _FITS: Final[dict[str, Callable[[ValueType], bool]]] = {
     "number": is_numeric,
     "sized": lambda kind: is_text(kind) or kind == BYTES or isinstance(kind, (Array, SetType, MapType, RecordType)),

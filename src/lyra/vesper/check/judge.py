@@ -19,14 +19,13 @@ import msgspec
 
 from lyra.errors import ParseError
 from lyra.vesper import ir
-from lyra.vesper.check.answers import AnswerReader
 from lyra.vesper.check.contracts import Constraints, ContractReader
 from lyra.vesper.check.effects import EffectLowering
 from lyra.vesper.check.infer import Typing
 from lyra.vesper.check.rules import ErrorRules
 from lyra.vesper.check.semantics import judge_program
 from lyra.vesper.check.state import Callees, CheckState, NameScope, Observer
-from lyra.vesper.check.steps import Steps, depth_of, parts_of
+from lyra.vesper.check.steps import AnswerReader, Steps, depth_of, parts_of
 from lyra.vesper.check.transforms import Transforms
 from lyra.vesper.check.types import TypeTable, common, nullable
 from lyra.vesper.loading import ERROR, INFO, WARNING, Issue, error_of, sort_issues
@@ -178,7 +177,6 @@ class _Lowering:
             self.state.ambient
         )
 
-    # ------------------------------------------------------------ fields
     def _input(self, field: FieldDeclaration) -> ir.NodeInput:
         kind = self.types.resolve_field(field)
         default: Any = field.default
@@ -207,7 +205,6 @@ class _Lowering:
         is_listed = listed is True or (isinstance(listed, tuple) and field.name in listed)
         return is_listed or holds_sensitive(field, self.node.types)
 
-    # ------------------------------------------------------------ contracts
     def _contracts(
         self, names: dict[str, ValueType], success: tuple[ir.NodeOutput, ...], error: tuple[ir.NodeOutput, ...]
     ) -> tuple[tuple[ir.Contract, ...], tuple[ir.Contract, ...], tuple[ir.Contract, ...]]:

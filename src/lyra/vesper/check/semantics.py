@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from lyra.core.checking.document import Path
 from lyra.vesper import ir
-from lyra.vesper.check.answers import CODE_FIELDS
 from lyra.vesper.check.derived import find_hidden_names
 from lyra.vesper.check.effects import DANGEROUS, covering, matches, overlap, parse_denial
 from lyra.vesper.check.errors import judge_calls, judge_unmapped_errors, judge_unmet_rules, list_error_codes
@@ -26,7 +25,7 @@ from lyra.vesper.check.infer import Typing
 from lyra.vesper.check.satisfiable import judge_contracts
 from lyra.vesper.check.sql import judge_rows
 from lyra.vesper.check.state import CheckState, NameScope
-from lyra.vesper.check.steps import always_returns, names_in, parts_of
+from lyra.vesper.check.steps import CODE_FIELDS, always_returns, names_in, parts_of
 from lyra.vesper.check.types import misfit, nullable
 from lyra.vesper.expressions.functions import FORMS
 from lyra.vesper.expressions.parser import KEYWORDS

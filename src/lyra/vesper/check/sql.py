@@ -73,7 +73,6 @@ class Sql:
         self.typing = typing
         self._table = ""  # of the expression that is being written
 
-    # ------------------------------------------------------------ queries
     def query_of(
         self, text: str, path: Path, scope: NameScope, named: dict[str, TypedExpression]
     ) -> tuple[str, dict[str, TypedExpression]]:
@@ -154,7 +153,6 @@ class Sql:
                 self.state.warn("no_effect", f"the query does not use the parameter `{name}`", path)
         return "".join([*parts, _without_marks(marked[position:])])
 
-    # ------------------------------------------------------------ rows
     def where(self, value: object, path: Path, scope: NameScope, table: str) -> TypedExpression:
         """Return the condition of a change: a mapping of columns to values, or an expression over the row."""
         if isinstance(value, dict) and value:

@@ -165,9 +165,6 @@ class Scope:
         return Scope(self._slots, guarded=self.guarded, **{**now, **changes})
 
 
-# ---------------------------------------------------------------- walk
-
-
 def parts_of(node: Any) -> Iterator[Any]:
     """Yield the node and everything inside it."""
     todo = [node]

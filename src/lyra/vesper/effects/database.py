@@ -356,9 +356,6 @@ def is_conflict(error: BaseException | None) -> bool:
     return getattr(error, "sqlstate", None) in _CONFLICTS
 
 
-# ---------------------------------------------------------------- transactions
-
-
 class OpenTransaction:
     """The statements of one attempt. After one that failed no other is sent, and nothing is committed."""
 
@@ -392,8 +389,6 @@ class OpenTransaction:
         raise failure if isinstance(failure, EffectError) else self._database.driver_error(failure) from failure
 
 
-# ---------------------------------------------------------------- changes
-
 Change = tuple[str, str, dict[str, Any]]  # the table, the text with placeholders, the values
 
 
@@ -422,8 +417,6 @@ def _delete(payload: Mapping[str, Any]) -> Change:
 
 _CHANGES_BY_KIND: Final = {"db.write": _insert, "db.update": _update, "db.delete": _delete}
 
-
-# ---------------------------------------------------------------- database guard
 
 _CHANGES: Final = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE})
 _WORDS: Final = {

@@ -24,7 +24,7 @@ from lyra.vesper.check.state import Callees, Element, NameScope, Observer, TextS
 from lyra.vesper.check.transforms import lambda_name
 from lyra.vesper.check.types import element_of
 from lyra.vesper.expressions.terms import MemberTerm, NameTerm, QuantifierTerm, Term
-from lyra.vesper.format.tree import Collection, read_tree
+from lyra.vesper.format.layout import Collection, read_tree
 from lyra.vesper.loading import ERROR, Issue, line_starts
 from lyra.vesper.nodes.model import FieldDeclaration, Node, StepDeclaration
 from lyra.vesper.nodes.sections import read_node

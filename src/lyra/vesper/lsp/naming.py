@@ -81,9 +81,6 @@ def references(known: NodeAnalysis, offset: int, *, with_declaration: bool) -> l
     ]
 
 
-# ---------------------------------------------------------------- rename
-
-
 def find_renamed(known: NodeAnalysis, offset: int) -> tuple[Place, str] | None:
     """Return the place and the name that a rename at the cursor would change; None where it can change nothing."""
     occurrence = known.occurrence_at(offset)
@@ -147,9 +144,6 @@ def _is_same(before: NodeAnalysis, after: NodeAnalysis, places: list[Occurrence]
         moved.append((item.at + passed * shift, name if item.at in starts else item.symbol.name))
         passed += item.at in starts
     return moved == [(item.at, item.symbol.name) for item in after.occurrences]
-
-
-# ---------------------------------------------------------------- outline
 
 
 def outline(known: NodeAnalysis) -> list[OutlineEntry]:

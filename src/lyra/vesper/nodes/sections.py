@@ -379,8 +379,6 @@ def _a_type(value: dict[str, Any]) -> str:
     return "decimal" if "scale" in value else "string"
 
 
-# ---------------------------------------------------------------- loader
-
 _REQUIRED: Final = ("node_id", "type", "intent")
 NODE_KEYS: Final = (
     "node_id",

@@ -131,7 +131,7 @@ class _Walk:
                 self._look_into(node.target, uses)
             case ir.Aggregate(function="count") if self._is_array(node.collection, uses):
                 self._look_into(node.collection, uses)
-            case ir.Filter() if self._is_array(node.collection, uses):
+            case ir.Filter() | ir.GroupBy(aggregations=()) if self._is_array(node.collection, uses):
                 raise _RecordLeaves
             case ir.Quantifier() | ir.MapOver() | ir.Filter() | ir.Reduce() | ir.GroupBy():
                 self._look_at_loop(node, node.name, uses)
@@ -301,7 +301,6 @@ class ModuleParts:
                 return call(name("frozenset"), ast.List(elements, ast.Load()))
         raise TypeError(f"{type(value).__name__} cannot be written out")
 
-    # ------------------------------------------------------------ limits
     def text_limit(self) -> list[ast.expr]:
         """Return the argument for the most characters of a text, where memory allows fewer than any text may have."""
         return [ast.Constant(self.memory_bytes)] if self.memory_bytes < TEXT_MAX else []
@@ -311,7 +310,6 @@ class ModuleParts:
         is_usual = self.memory_bytes == MEMORY_MB_DEFAULT * 1024 * 1024
         return [] if is_usual else [ast.Constant(self.memory_bytes)]
 
-    # ------------------------------------------------------------ types
     def annotation(self, kind: ValueType) -> ast.expr:
         """Return the Python type of values of a type."""
         plain = {STRING: "str", INTEGER: "int", BOOLEAN: "bool", BYTES: "bytes"}
@@ -368,7 +366,6 @@ class ModuleParts:
         index = inner[0] if len(inner) == 1 else ast.Tuple(list(inner), ast.Load())
         return ast.Subscript(name(outer), index, ast.Load())
 
-    # ------------------------------------------------------------ coercers
     def coercer(self, kind: ValueType, *, is_output: bool = False) -> ast.expr:
         """Return the function of the runtime that coerces to a type; compound ones are constants of the module."""
         simple = {STRING: "to_string", INTEGER: "to_integer", BOOLEAN: "to_boolean"}

@@ -63,7 +63,6 @@ def _find_version_step(old: Node, new: Node) -> str:
     return "major" if after[0] > before[0] else "minor" if after[1] > before[1] else "patch"
 
 
-# ------------------------------------------------------------------ adding
 def is_new(node: Node, repository: Repository) -> bool:
     """Return whether a node may be added: false where it is there already, unchanged. CheckError where it is not valid
     or breaks a version that is there, ConfigError where its id has another text."""
@@ -123,8 +122,6 @@ def _build_error(node: Node, old: Node, new: Node, issues: list[Issue]) -> Check
     )
 
 
-# ---------------------------------------------------------------- versions
-
 BREAKING: Final = "breaking"
 ADDITION: Final = "addition"
 
@@ -176,7 +173,6 @@ def changes(old: Node, new: Node) -> list[VersionChange]:
     ]
 
 
-# ------------------------------------------------------------------ inputs
 def _inputs(before: NodeProgram, after: NodeProgram) -> Iterator[VersionChange]:
     known = {item.name: item for item in before.inputs}
     present = {item.name: item for item in after.inputs}
@@ -222,7 +218,6 @@ def _type(before: ValueType, after: ValueType, what: str, path: PartPath, *, is_
     yield VersionChange(BREAKING, "retyped_input" if is_input else "retyped_output", message, path)
 
 
-# ------------------------------------------------------------------ outputs
 def _outputs(
     before: tuple[NodeOutput, ...], after: tuple[NodeOutput, ...], group: str, new: Node
 ) -> Iterator[VersionChange]:
@@ -254,7 +249,6 @@ def _output_path(node: Node, group: str, name: str) -> PartPath:
     return path if path in node.document.places else ("outputs", name)
 
 
-# ------------------------------------------------------------------ contracts and rights
 def _contracts(
     before: tuple[Contract, ...], after: tuple[Contract, ...], group: str, new: Node
 ) -> Iterator[VersionChange]:

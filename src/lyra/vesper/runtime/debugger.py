@@ -97,8 +97,6 @@ class SteppedPath:
             self._lines = self._path.code_lines(program)
         return self._lines.get(step, "")
 
-    # ------------------------------------------------------------------ on the thread that runs the path
-
     def run(self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution) -> Outcome:
         if self._on_begin is not None:
             self._on_begin(program, inputs, execution, None)
@@ -148,8 +146,6 @@ class SteppedPath:
         if not goes_on:
             raise NodeError("cancelled", "the debugger was left")
         return {}
-
-    # ------------------------------------------------------------------ on the debugger's thread
 
     def go_on(self) -> PathView:
         """Resume the path and wait for its next halt. An interrupted wait is continued by the next call."""

@@ -152,8 +152,6 @@ def open_results(address: str | ResultStore) -> ResultCache:
     return ResultCache(MemoryResults() if address == "memory" else RedisResults(address))
 
 
-# ---------------------------------------------------------------- redis results
-
 _PORT: Final = 6379
 _LINE_BYTES_MAX: Final = 1024
 _LENGTH: Final = re.compile(rb"\$(-1|[0-9]{1,10})")

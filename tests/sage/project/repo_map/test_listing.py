@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from lyra.sage.project.repo_map.listing import IgnoreRules, is_secret, list_files
+from lyra.sage.project.repo_map.worker import IgnoreRules, is_secret, list_files
 from lyra.tools.builtin.search_worker import PASSED_OVER
 
 RIPGREP = shutil.which("rg") or ""

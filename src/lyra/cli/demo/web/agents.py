@@ -65,7 +65,6 @@ class DemoPrograms:
             Child("refunds", self.refunds, name="refunds", budget="$1.00"),
         ]
 
-    # ------------------------------------------------------------ the programs
     @give_name("lyra:demo.web.reviewer")
     async def reviewer(self, ctx: Context, topic: str) -> None:
         """Review one change after the other; a model that fails is a crash, and the supervisor's business."""
@@ -123,7 +122,6 @@ class DemoPrograms:
         await ctx.do(self._merge, number)
         return f"change {number} is in {answer.text}"
 
-    # ------------------------------------------------------------ the world outside
     async def _fetch_diff(self, number: int) -> Charged:
         await asyncio.sleep(0.4 * self._pace)
         return Charged(20 + number * 37 % 400, Usage(usd="$0.0012"))
@@ -132,8 +130,6 @@ class DemoPrograms:
         await asyncio.sleep(0.3 * self._pace)
         return number > 0
 
-
-# ---------------------------------------------------------------- cast
 
 _PRICE: Final = {"input_usd_per_mtok": "3", "output_usd_per_mtok": "15"}
 OVERLOADED: Final = "overloaded"  # in a question: the simulated model fails

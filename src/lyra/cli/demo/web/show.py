@@ -290,7 +290,6 @@ class Scene:
         if self._runtime is not None:
             await asyncio.to_thread(self._runtime.close)
 
-    # ------------------------------------------------------------ nodes
     def _open_nodes(self) -> None:
         from lyra.server.http.mounted_nodes import mount_nodes
         from lyra.vesper.nodes import load
@@ -316,7 +315,6 @@ class Scene:
             self._executed[node_id] = number + 1
             self.runtime.execute(self._nodes[node_id], inputs_of(node_id, number))
 
-    # ------------------------------------------------------------ stages and services
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds * self.pace)
 

@@ -29,8 +29,7 @@ from lyra.core.policies.retry import RETRYABLE, error_class
 from lyra.errors import CircuitOpen, ConfigError, LyraError, ModelError, Overloaded, RateLimited
 from lyra.sage.agent.tasks.state import COUNTED, StoredTask, TaskState
 from lyra.sage.agent.tasks.sub_agents import TaskSpec, grant_of
-from lyra.sage.agent.worktrees.files import WorktreeChange
-from lyra.sage.agent.worktrees.worktrees import Worktree, Worktrees
+from lyra.sage.agent.worktrees.worktrees import Worktree, WorktreeChange, Worktrees
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration

@@ -140,9 +140,6 @@ class TaskState:
         self.tasks = {task.id: task for task in msgspec.convert(data, list[StoredTask])}
 
 
-# ---------------------------------------------------------------- usage
-
-
 def counts_of(metrics: Metrics) -> dict[str, int]:
     """Return the counts of an agent process itself, without its helpers'."""
     return {name: getattr(metrics, name) for name in COUNTED}
@@ -167,8 +164,6 @@ def usage_words(usage: Mapping[str, int]) -> str:
     money = ", ?" if cost is None else "" if not cost else f", ${cost:.2f}" if cost >= 0.01 else f", ${cost:.4f}"
     return f"{calls} tool{'' if calls == 1 else 's'}, {tokens} tokens{money}"
 
-
-# ---------------------------------------------------------------- record
 
 STATES: Final[dict[str, str]] = {
     "running": "it works",

@@ -282,7 +282,7 @@ class TaskList:
             session = runtime_of(self.kernel).sessions.get(task.caller)
             if session is not None and session.sink is not None:
                 if isinstance(event, Interrupted):
-                    about = {**event.about, "task": task.id}
+                    about = {**event.about, "task": task.id, "agent": f"{task.name}: {task.description}"}
                     event = Interrupted(event.id, event.kind, event.question, event.message, about)
                 session.sink.put(event)
         report = self._reports.get(request_id)

@@ -62,8 +62,6 @@ class _TaskTools:
         self._worktree = Effect(self._make_worktree, name="sage:worktree", idempotent=True)
         self._changes = Effect(self._describe_changes, name="sage:changes", idempotent=True)
 
-    # ------------------------------------------------------------------ Task
-
     async def task(
         self,
         ctx: Any,
@@ -203,8 +201,6 @@ class _TaskTools:
         more = f" and {len(changes) - _FILES_SHOWN} more" if len(changes) > _FILES_SHOWN else ""
         return f"Changed in its worktree, for the user to take over: {named or 'nothing'}{more}. "
 
-    # ------------------------------------------------------------------ TaskOutput
-
     async def output(self, ctx: Any, id: str, wait_s: float = _WAIT_S) -> str:  # noqa: A002 - the model's word for it
         """Return the answer of a sub-agent in the background, or how far it is.
 
@@ -248,8 +244,6 @@ class _TaskTools:
         execution = session.execution if session is not None else None
         calls = [call.name for step in (execution.steps if execution is not None else ()) for call in step.tool_calls]
         return f"Its last calls: {', '.join(calls[-_STEPS_SHOWN:])}." if calls else ""
-
-    # ------------------------------------------------------------------ TaskStop
 
     async def stop(self, ctx: Any, id: str) -> str:  # noqa: A002 - the model's word for it
         """Stop a sub-agent that is at work. What it has done stays, and Task with resume continues with it.

@@ -76,9 +76,6 @@ def _description(skills: list[Skill]) -> str:
     return "\n".join([_HEAD, *lines])
 
 
-# ---------------------------------------------------------------------- a call
-
-
 class _SkillSet:
     """The skills as the argument of an effect; the journal knows them by this word."""
 

@@ -88,7 +88,6 @@ class ObservedFiles:
         self._same: dict[str, _Looked] = {}  # folders whose files are all as they are known, as the last scan saw them
         self._scanned_bytes = 0
 
-    # ------------------------------------------------------------ what is known
     def state_of(self, path: str) -> FileState:
         return self._known.get(path, _UNKNOWN).state
 
@@ -110,7 +109,6 @@ class ObservedFiles:
                 return None if any(path == place or _is_below(path, place) for place in self.without) else root
         return None
 
-    # ------------------------------------------------------------ looking
     def look(self, path: str, by: str) -> list[JournalLine]:
         """Look at a path of the workspace and the folders above it. Where that is not allowed, nothing is news."""
         root = self.root_of(path)
@@ -164,7 +162,6 @@ class ObservedFiles:
                     with suppress(OSError), open_parent(beneath, path) as (parent, name):
                         os.unlink(name, dir_fd=parent)
 
-    # ------------------------------------------------------------ comparing
     def _compare(self, roots: list[Beneath], listing: WorkspaceListing, by: str) -> list[JournalLine]:
         """Return the lines for what is not as it is known. Nearly all files are, so those are passed over first."""
         known, listed, news = self._known, listing.listed, []
@@ -250,7 +247,6 @@ class ObservedFiles:
             return [Seen(name, seen.state, seen.signature, seen.is_listed)]
         return []
 
-    # ------------------------------------------------------------ reading
     def _read(
         self, root: Beneath, path: str, status: os.stat_result | None, *, bytes_max: int
     ) -> tuple[FileState, StatSignature | None]:

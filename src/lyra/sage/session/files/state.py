@@ -114,7 +114,6 @@ def look_at(root: Beneath, path: str) -> os.stat_result | None:
         raise
 
 
-# ------------------------------------------------------------ names in the journal
 def encode_name(name: str) -> str:
     """Return a path or a link's target as text for the journal; bytes that are no UTF-8 are written in hexadecimal."""
     try:
@@ -127,8 +126,6 @@ def encode_name(name: str) -> str:
 def read_name(text: str) -> str:
     return os.fsdecode(bytes.fromhex(text[1:])) if text.startswith("\0") else text
 
-
-# ---------------------------------------------------------------- change
 
 _DIFF_BYTES_MAX: Final = 1024 * 1024
 _DIFF_LINES_MAX: Final = 20_000

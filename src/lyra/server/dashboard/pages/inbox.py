@@ -86,7 +86,6 @@ def _list_visible(call: HttpCall) -> list[Interrupt]:
     return [row for row in rows if call.caller.owns(row.user_id or owner_if_known(call.kernel, row.pid))]
 
 
-# ---------------------------------------------------------------- one question
 def _render_visible(text: str) -> str:
     """Text that a person decides by: characters that cannot be seen, or turn the text around, as their codes."""
     return "\n".join(map(visible, text.split("\n")))
@@ -185,7 +184,6 @@ def question_card(call: HttpCall, interrupt: Interrupt, now: float) -> Html:
     )
 
 
-# ---------------------------------------------------------------- what was answered
 def _answer_words(interrupt: Interrupt) -> str:
     given = interrupt.response
     if given is None:
@@ -216,7 +214,6 @@ def _render_ended_table(call: HttpCall, rows: list[Interrupt], now: float) -> Ht
     return join(tag("h2", "Answered lately"), scroll)
 
 
-# ---------------------------------------------------------------- the page
 async def _inbox(call: HttpCall) -> RawAnswer:
     now = call.now
     rows = _list_visible(call)

@@ -71,7 +71,6 @@ async def _process(call: HttpCall) -> RawAnswer:
     )
 
 
-# ---------------------------------------------------------------- who it is
 def _head(call: HttpCall, row: ProcessRow) -> Html:
     doing = row.doing if row.state in ("working", "blocked", "dormant", "ended", "failed") else None
     return tag("div", tag("p", state(row.state, doing or None)), act_buttons(call, row.pid), class_="bar spread")
@@ -132,7 +131,6 @@ def _link_to(call: HttpCall, pid: str) -> Html:
     return tag("a", name, href=link(call, "processes", pid), title=pid)
 
 
-# ---------------------------------------------------------------- what it has
 def _budget(call: HttpCall, process: Process) -> Html:
     return region(call, "budget", ("effect.started", "effect.finished"), tag("h2", "Budget"), budget_bars(process))
 
@@ -164,7 +162,6 @@ def _events(call: HttpCall, pid: str) -> Html:
     return region(call, "events", tuple(SENTENCES), tag("h2", "Events"), content)
 
 
-# ---------------------------------------------------------------- what it said and did
 def _conversation(call: HttpCall, process: Process) -> Html | None:
     try:
         agent = call.kernel.agent(process.pid)
@@ -206,7 +203,6 @@ def _trace(call: HttpCall, process: Process, spans: list[Span]) -> Html | None:
     )
 
 
-# ---------------------------------------------------------------- process acts
 # What a person can do with a process: Stop, Restart and Ask, as forms of its page.
 
 _RESTART_S: Final = 10.0  # a form waits this long for the process to stop; the supervisor continues
@@ -300,7 +296,6 @@ ENDPOINTS: Final = (
 )
 
 
-# ---------------------------------------------------------------- budget
 # A budget as bars: what was used, what is set aside for calls under way, and what is left, for each limit.
 
 _WIDTH: Final = 400
@@ -370,7 +365,6 @@ def _bar(used: int, aside: int, limit: int, label: str) -> Html:
     )
 
 
-# ---------------------------------------------------------------- grant
 # A grant in words: what a process may do, and what it may not.
 
 _SHOWN_MAX: Final = 30

@@ -206,7 +206,6 @@ async def send_message(call: HttpCall) -> Accepted:
     return Accepted()
 
 
-# ---------------------------------------------------------------- tree
 # The tree of processes as compact rows: all of them once, and then those that changed.
 
 _BATCH_ROWS: Final = 500  # after which other work gets its turn
@@ -320,7 +319,6 @@ ENDPOINTS: Final = (
 )
 
 
-# ---------------------------------------------------------------- restarting
 # Starting a process again on request, through the supervisor that looks after it.
 
 

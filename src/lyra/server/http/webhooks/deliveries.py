@@ -217,8 +217,6 @@ class Deliveries:
             self._key = server_key()
         return self._key
 
-    # ------------------------------------------------------------------ webhooks
-
     async def add(self, caller: Caller, url: str, kinds: list[str]) -> tuple[str, str]:
         """Begin to post events to a URL; the id of the webhook and its secret."""
         check_url(url, self.inside)
@@ -244,8 +242,6 @@ class Deliveries:
         self._states.pop(process.pid, None)
         self._listen()
         await self._kernel.kill(process.pid, "removed")
-
-    # ------------------------------------------------------------------ events
 
     def _listen(self) -> None:
         kinds = {kind for state in self._states.values() for kind in state.kinds}

@@ -99,8 +99,6 @@ class LiveTask:
             self._measured = count, len(msgspec.json.encode(self.record.messages))
         return self._measured[1] + max(len(self.record.answer), len(self._text))
 
-    # ------------------------------------------------------------------ what happens
-
     def hear(self, event: AgentEvent) -> None:
         """Something that the agent says or does on its way."""
         kind = type(event)
@@ -148,8 +146,6 @@ class LiveTask:
         while not self.is_settled:
             await self.wait()
 
-    # ------------------------------------------------------------------ how it looks
-
     def status(self) -> Any:
         record, question = self.record, self.question
         word = record.state if question is None else "input_required"
@@ -181,8 +177,6 @@ class LiveTask:
         task.status.timestamp.FromMilliseconds(int(1000 * record.created_at))
         task.history.extend(record.history(history_length)[:1])
         return task
-
-    # ------------------------------------------------------------------ readers
 
     async def read(
         self, *, past_questions: bool, from_start: bool = False, history_length: int | None = None
@@ -232,7 +226,6 @@ class LiveTask:
         return module.StreamResponse(artifact_update=event)
 
 
-# ---------------------------------------------------------------- questions
 # Questions of a task to a person: which one is open, how it is shown, and what a message of the client answers.
 
 _YES: Final = frozenset({"yes", "y", "allow", "approve", "approved", "confirm", "ok", "okay", "true"})
@@ -279,7 +272,6 @@ def _read_approval(text: str, data: dict[str, Any]) -> bool:
     return word in _YES
 
 
-# ---------------------------------------------------------------- record
 # A2aRecord: what is kept of an A2A task: its agent, its messages, how it ended.
 
 CANCELED: Final = "canceled"  # also the reason with which a task's process is stopped

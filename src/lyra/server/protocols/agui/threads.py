@@ -221,7 +221,6 @@ def to_plain_value(value: Any) -> Any:
         return str(value)
 
 
-# ---------------------------------------------------------------- translate
 # From the events of an agent's turn to the events of AG-UI: which message, reasoning, call or step is open.
 
 
@@ -527,7 +526,6 @@ def _is_told_before(process: AgentProcess[Any], request: AguiRequest) -> bool:
     return bool(request.resume) or (last is not None and without_context(last.text) == request.new_text)
 
 
-# ---------------------------------------------------------------- endpoint
 # `POST /agui/{agent}`: what a front end asks, and `GET /agui/{agent}`, what the agent can do.
 
 

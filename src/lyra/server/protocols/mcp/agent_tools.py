@@ -133,7 +133,6 @@ async def _answer(
     )
 
 
-# ---------------------------------------------------------------- bridge
 # From a checked request to the SDK's own handling of streamable HTTP, and back to an answer of the server.
 
 _STREAM: Final = "text/event-stream"

@@ -174,7 +174,6 @@ def _rules(tool: Any) -> Iterable[str]:
         yield str(getattr(tool, "__name__", ""))
 
 
-# ---------------- What agents and their tools use of a World
 # The World makes the plans and tools of agents, so these do not import it; `World` fits AgentEnvironment.
 
 
