@@ -22,5 +22,5 @@ def tier(request) -> str:
 
 
 @pytest.fixture(scope="session")
-def sandbox(tier) -> Sandbox:
-    return Sandbox(tiers=(tier,))
+def sandbox(tier, tmp_path_factory) -> Sandbox:
+    return Sandbox(tiers=(tier,), spill_folder=str(tmp_path_factory.mktemp("spill")))

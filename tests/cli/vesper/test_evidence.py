@@ -89,9 +89,9 @@ def test_the_setting_says_how_many_successes_a_promotion_takes(vesper, options, 
 
 
 def test_the_same_inputs_again_are_no_more_evidence(vesper):
-    for _ in range(3):
-        data = told(vesper("verify", "discount.vsp", "-n", "400", "--json"))
-    assert (data["compared"], data["distinct"]) == (1_200, 400)
+    first, *_, data = [told(vesper("verify", "discount.vsp", "-n", "400", "--json")) for _ in range(3)]
+    assert (data["compared"], data["distinct"]) == (1_200, first["distinct"])
+    assert 350 < data["distinct"] < 400  # some are other spellings of one input: a default that is given
     names = {"node", "compared", "distinct", "accepted", "successes", "divergences", "confidence", "unreached"}
     assert names <= set(data)
 

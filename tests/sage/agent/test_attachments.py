@@ -217,3 +217,11 @@ def test_a_paste_of_many_lines_is_a_mark_and_unfolds() -> None:
     assert mark == "[paste 1: 6 lines]"
     assert pastes.unfold(f"see {mark} and [paste 9: 1 lines]") == f"see {text} and [paste 9: 1 lines]"
     assert pastes.fold("one\ntwo") == "one\ntwo"
+
+
+async def test_a_picture_that_the_model_reads_reaches_it(project: Project) -> None:
+    (project.folder / "shot.png").write_bytes(b"\x89PNG\r\n\x1a\n\0")
+    async with project.open(call("Read", file_path="shot.png"), {"text": "Seen."}) as session:
+        await say(session, "look at the screenshot")
+        (result,) = [result for message in session.messages for result in message.tool_results]
+    assert [part["type"] for part in result.output] == ["text", "image"]

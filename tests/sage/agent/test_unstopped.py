@@ -199,6 +199,14 @@ async def test_the_last_error_names_provider_status_and_tries(
     assert result["retries"] == 9
 
 
+async def test_an_error_of_the_first_try_names_provider_and_status(
+    vendor: Vendor, provider: FakeVendor, place: Project
+) -> None:
+    provider.say(Answer("invalid x-api-key", status=401))
+    _, result = await ask(place, vendor)
+    assert f"({vendor.model.partition('/')[0]}, status 401)" in result["error"]["message"]
+
+
 @pytest.mark.parametrize(("key", "value", "tries"), [("max_attempts", 3, 3), ("max_attempts", 1, 1)])
 async def test_settings_say_how_patient_it_is(
     key: str, value: int, tries: int, vendor: Vendor, provider: FakeVendor, place: Project

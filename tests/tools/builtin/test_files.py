@@ -7,6 +7,7 @@ import os
 import socket
 import stat
 import threading
+from base64 import b64decode
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -390,3 +391,24 @@ def test_lyras_own_files_are_not_written(tools, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tools.root / "conf"))
     assert tools.refused("Write", file_path="conf/lyra/permissions.toml", content="x").reason == "permission_denied"
     assert not (tools.root / "conf").exists()
+
+
+PICTURES = {
+    "png": b"\x89PNG\r\n\x1a\n\0",
+    "jpeg": b"\xff\xd8\xff\xe0\0",
+    "gif": b"GIF89a\0",
+    "webp": b"RIFF\0\0\0\0WEBP\0",
+}
+
+
+@pytest.mark.parametrize("kind", PICTURES)
+def test_read_looks_at_a_picture(tools, kind):
+    """By what is in the file, not by its name; one that no vendor takes is refused, and so is an edit of one."""
+    (tools.root / "shot.txt").write_bytes(PICTURES[kind])
+    text, image = tools.Read(file_path="shot.txt")
+    assert text == {"type": "text", "text": f"shot.txt: image/{kind}, {len(PICTURES[kind])} bytes"}
+    assert (image["type"], image["media_type"]) == ("image", f"image/{kind}")
+    assert b64decode(image["data"]) == PICTURES[kind]
+    assert tools.refused("Edit", file_path="shot.txt", old_string="a", new_string="b").reason in ("binary", "not_read")
+    (tools.root / "shot.txt").write_bytes(PICTURES[kind] + bytes(4_000_000))
+    assert tools.refused("Read", file_path="shot.txt").reason == "too_large"

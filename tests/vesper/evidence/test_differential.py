@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 from lyra.core.ids import make_random
+from lyra.vesper.check.judge import program_of
 from lyra.vesper.confidence import lower_bound
 from lyra.vesper.direct.run import run as direct
 from lyra.vesper.evidence import differential
@@ -19,7 +20,9 @@ from lyra.vesper.evidence.compare import compare
 from lyra.vesper.evidence.differential import Corpus, shrink
 from lyra.vesper.evidence.inputs import Boundaries, InputGenerator
 from lyra.vesper.evidence.likely_inputs import fitting_drawer
+from lyra.vesper.evidence.rooms import finite_inputs
 from lyra.vesper.evidence.search import SearchCase
+from lyra.vesper.evidence.seen import InputTexts
 from lyra.vesper.ir import LoopStep, NodeInput, NodeProgram
 from lyra.vesper.nodes import load
 from lyra.vesper.reference.run import run as reference
@@ -196,7 +199,6 @@ def test_hypothesis_strategies_give_inputs_on_which_the_paths_agree(inputs: dict
     "declared",
     [
         "array<boolean>",
-        "'set<enum[a, b]>'",
         "array<array<boolean>>",
         "{type: string, constraints: [{max_length: 2}]}",
         "{type: string, constraints: [{pattern: '^a*$'}]}",
@@ -220,6 +222,40 @@ flow:
     few = differential.test_node(load(text.replace(f"x: {declared}", "x: boolean")), 2_500)
     assert few.complete
     assert few.compared < 100
+
+
+_GIVE = """\
+node_id: give_v1
+type: function
+intent: give what is taken
+inputs: {x: %s, y: {type: string, default: "-"}}
+outputs: {z: any}
+flow:
+  - {step: give, operation: arithmetic, expression: x, output: z}
+"""
+
+
+def test_a_set_of_few_elements_has_few_values() -> None:
+    program = program_of(load(_GIVE.replace(', y: {type: string, default: "-"}', "") % "'set<enum[a, b]>'"))
+    assert finite_inputs(program) == [{"x": []}, {"x": ["a"]}, {"x": ["b"]}, {"x": ["a", "b"]}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "spellings", "others"),
+    [
+        ("timestamp", ["2026-01-01T01:00:00+01:00", "2026-01-01T00:00:00Z"], ["2026-01-01T00:00:01Z"]),
+        ("decimal", ["1.50", Decimal("1.50"), "15.0e-1"], ["1.5", "1.51"]),
+        ("duration", ["60s", 60, "1m"], ["61s"]),
+        ("'set<string>'", [["a", "b", "c"], ["c", "a", "b"]], [["a", "b"]]),
+        ("{type: integer, required: false}", [None], [0, "no number", "none at all"]),
+    ],
+)
+def test_another_spelling_of_an_input_counts_once(kind: str, spellings: list[Any], others: list[Any]) -> None:
+    """As does a default that is given. What is refused is read by nobody, and differs by its spelling."""
+    texts = InputTexts(program_of(load(_GIVE % kind)))
+    assert len({texts.key({"x": value, **more}) for value in spellings for more in ({}, {"y": "-"})}) == 1
+    assert len({texts.key({"x": value}) for value in (spellings[0], *others)}) == 1 + len(others)
+    assert texts.key({"x": spellings[0], "unknown": 1}) != texts.key({"x": spellings[0]})
 
 
 _TAKE = """

@@ -388,6 +388,14 @@ def test_the_search_for_wrong_proofs_finds_one(monkeypatch: pytest.MonkeyPatch) 
     assert any(check_program(random_program(Random(f"1/{n}")), n, 40)[1] for n in range(6))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted((ROOT / "examples/nodes").glob("*.vsp")), ids=lambda path: path.stem)
+def test_no_example_breaks_its_own_contract(path: Path) -> None:
+    """Nor overflows, divides by zero or leaves an output out, with an input that it accepts."""
+    results = prover.prove(vesper.load(path))
+    assert {result.verdict for result in results} == {"proved"}
+
+
 @pytest.mark.parametrize("nodes", [QUICKEST, pytest.param(NODES, marks=pytest.mark.long)], ids=["quickest", "all"])
 def test_nine_in_ten_contracts_of_the_example_nodes_are_decided(nodes: list[Path]) -> None:
     """Of all results about the nodes of examples and tests at most one in ten is unknown; refuted ones fail."""

@@ -216,6 +216,30 @@ def test_records_that_are_only_looked_into_are_dataclasses() -> None:
         assert (python.error and python.error.code) == (direct.error and direct.error.code)
 
 
+# Steps that let the records of `lines` leave as a whole, with the type of what leaves.
+_LEAVING = {
+    "group_by": ("array<any>", "data_transform, input: lines, transform: group_by, group_by: [quantity]"),
+    "filter": ("array<Line>", 'data_transform, input: lines, transform: filter, function: "record.quantity > 1"'),
+    "sort": ("array<Line>", "arithmetic, expression: \"sort(lines, 'quantity')\""),
+    "take": ("array<Line>", 'arithmetic, expression: "take(lines, 1)"'),
+    "append": ("array<Line>", 'arithmetic, expression: "append(lines, lines[0])"'),
+    "item": ("Line", 'arithmetic, expression: "lines[0]"'),
+    "list": ("array<any>", 'arithmetic, expression: "[lines[0]]"'),
+}
+
+
+@pytest.mark.parametrize("way", _LEAVING)
+def test_records_that_leave_are_equal_on_both_paths(way: str) -> None:
+    """Each way out of the node, whole groups of records too."""
+    kind, step = _LEAVING[way]
+    head = RECORDS[: RECORDS.index("  first: Line")].replace("records_v1", f"leaving_{way}_v1")
+    text = f"{head}outputs: {{out: {kind}}}\nflow:\n  - {{step: leave, operation: {step}, output: out}}\n"
+    program = program_of(load(text))
+    inputs = {"lines": [{"quantity": 2, "price": "1.50"}, {"quantity": 1, "price": "9.00", "note": "no"}]}
+    python, direct = (path(program, inputs, new_execution()) for path in (run_python, run_direct))
+    assert (python.status, python.outputs) == (direct.status, direct.outputs) == ("success", python.outputs)
+
+
 def test_names_have_a_number_only_where_a_function_has_two_of_them() -> None:
     """Functions of a module share no local names; parameters of the node keep theirs."""
     text = read_source("tests/vesper/files/sales_pipeline.vsp")

@@ -326,15 +326,16 @@ def _count_failed_try(call: ModelCall, fold: Fold, raised: BaseException) -> Bas
 
 
 def _name_tries(failure: BaseException, call: ModelCall) -> None:
-    """Have the error of the last try name the provider, the status and the number of tries."""
-    if not isinstance(failure, ModelError) or call.attempts < 2:
+    """Have the error of the last try name the provider, the status and, of several, the number of tries."""
+    if not isinstance(failure, ModelError) or (call.attempts < 2 and "status" not in failure.fields):
         return
     if call.retry is not None and call.retry.should_retry(failure, call.attempts):
         return
     provider, status = failure.fields.get("provider"), failure.fields.get("status")
     facts = [str(provider)] if provider else []
     facts += [f"status {status}"] if status else []
-    failure.message = f"{failure.message} ({', '.join([*facts, f'after {call.attempts} tries'])})"
+    facts += [f"after {call.attempts} tries"] if call.attempts > 1 else []
+    failure.message = f"{failure.message} ({', '.join(facts)})"
     failure.args = (failure.message, *failure.args[1:])
     failure.fields["tries"] = call.attempts
 

@@ -14,6 +14,7 @@ Restoring: brings paths of the workspace back to a state, without ever leaving t
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import re
@@ -39,6 +40,7 @@ from lyra.sage.session.files.history import (
     Marked,
     PathHistory,
     Seen,
+    SessionsAtWork,
     Settled,
     SnapshotJournal,
     StatePair,
@@ -217,6 +219,7 @@ def _remove_cache(parent: int, name: str) -> None:
 __all__ = ["Checkpoint", "FileChange", "Restored", "ScanBounds", "ScanReport", "Snapshots"]
 
 FILES_FOLDER: Final = "files"
+AT_WORK_FOLDER: Final = "at-work"  # beside the sessions
 POOL_FOLDER: Final = "shared-contents"  # beside the sessions: of folders that were added to them
 KEPT_BYTES_MAX: Final = 1024**3  # of all contents of a session; then the oldest turns are dropped
 _NAME_LENGTH_MAX: Final = 100
@@ -263,6 +266,9 @@ class Snapshots:
         without = {str(session), os.path.realpath(session)}
         self._files = ObservedFiles(workspace_folders, self._contents, bounds=bounds or ScanBounds(), without=without)
         self._journal = SnapshotJournal(self.folder)
+        mark = hashlib.blake2b(os.fsencode(self._files.roots[0]), digest_size=8).hexdigest()
+        self._at_work = SessionsAtWork(session.parent / AT_WORK_FOLDER / mark, session.name)
+        self._places: dict[int, int] = {}  # of the commands that run: where they began in the file of all sessions
         self._history = ChangeHistory()
         self._open: dict[int, Begun] = {}  # tool calls that may change files at this moment
         self._last_token = 0
@@ -278,6 +284,8 @@ class Snapshots:
 
     def close(self) -> None:
         with self._lock:
+            for token in list(self._places):
+                self._end_command(token)
             self._journal.close()
             self._contents.close()
 
@@ -299,6 +307,7 @@ class Snapshots:
         with self._lock:
             self._settle_doubt()
             real = self._real(path)
+            self._at_work.mark(real, "opens")
             self._append(self._files.look(real, self._by()))
             return self._begin(real, "agent")
 
@@ -306,8 +315,11 @@ class Snapshots:
         """Return a command is about to run that may change any file. Returns the token for `after`."""
         with self._lock:
             self._settle_doubt()
+            place = self._at_work.begin()
             self._append(self._files.scan(self._by()))
-            return self._begin("", "agent")
+            token = self._begin("", "agent")
+            self._places[token] = place
+            return token
 
     def after(self, token: int) -> list[FileChange]:
         """Return the tool or command has ended, in whatever way; what has changed meanwhile. A second call does
@@ -318,8 +330,14 @@ class Snapshots:
                 return []
             position = self._history.position
             path = read_name(begun.path)
-            self._append(self._files.look(path, begun.by) if path else self._files.scan(begun.by))
-            self._append([Settled(token)])
+            lines = self._files.look(path, begun.by) if path else self._files.scan(begun.by)
+            if token in self._places:
+                lines = self._at_work.sort(lines, self._places[token])
+                self._end_command(token)
+            else:
+                self._at_work.tell(lines)
+                self._at_work.mark(path, "closes")
+            self._append([*lines, Settled(token)])
             return self._list_changes(self._history.since(position))
 
     def end_turn(self, *, still_running: Collection[int] = ()) -> None:
@@ -328,6 +346,14 @@ class Snapshots:
         with self._lock:
             for token in [token for token in self._open if token not in still_running]:
                 self.after(token)
+            for token in list(self._places):
+                self._end_command(token)
+
+    def _end_command(self, token: int) -> None:
+        """Tell the other sessions that no command runs here any more but in the background."""
+        del self._places[token]
+        if not self._places:
+            self._at_work.end()
 
     def scan(self) -> ScanReport:
         """Look at all files of the workspace now."""
@@ -424,7 +450,9 @@ class Snapshots:
 
         def on_restore(path: str) -> None:
             changed[path] = None
-            self._append(self._files.look(path, "restore"))
+            lines = self._files.look(path, "restore")
+            self._at_work.tell(lines)
+            self._append(lines)
 
         problems |= restore_paths(paths, self._contents, on_restore)
         self._append([Settled(token)])

@@ -158,6 +158,8 @@ def _count(number: int, noun: str) -> str:
 
 
 def _lines_read(_arguments: Mapping[str, Any], output: str) -> str:
+    if output.endswith("[image]"):
+        return "picture"
     numbered = sum(1 for line in output.split("\n") if "\t" in line[:8] and line[:6].strip().isdecimal())
     return _count(numbered or len(scrub_lines(output)), "line")
 

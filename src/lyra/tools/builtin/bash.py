@@ -46,6 +46,11 @@ _GIT_SHUT: Final = re.compile(
     r"|insufficient permission for adding an object|could not lock config file|unable to write new.index file"
 )
 _ELSEWHERE: Final = re.compile(r"\bgit\s+(?:init|clone)\b|--git-dir|--work-tree|GIT_DIR|\s-C\b")
+_NO_HOST: Final = re.compile(
+    r"(?i)could not resolve|name resolution|name or service not known|getaddrinfo E|network is unreachable|dns error"
+    r"|no such host|failed to establish a new connection"
+)
+_HOST: Final = re.compile(r"(?:https?://|host(?:='|: )|getaddrinfo \w+ |lookup )'?((?:[\w-]+\.)+[a-z]{2,})")
 _USE_GIT: Final = " · the sandbox never opens .git: use the tool Git for that"
 _UNHELD: Final = "no sandbox works here, so the command had all your rights"
 _EXEC: Final = frozenset({"process.exec", "process.*", "*"})
@@ -222,8 +227,9 @@ class _Bash:
             number, copy = self._jobs.reserve()
             job = await self._start(argv, self._profile(_JOB_S_MAX), copy=copy)
             return self._jobs.add(number, job, command)
-        job = await self._start(argv, self._profile(BASH_S_MAX), timeout_s=timeout)
-        return render_result(await wait_reporting(job))
+        profile = self._profile(BASH_S_MAX)
+        job = await self._start(argv, profile, timeout_s=timeout)
+        return _render_result(await wait_reporting(job), is_offline=profile.egress is None)
 
     async def _start(
         self, argv: list[str], profile: Profile, *, timeout_s: float | None = None, copy: str | None = None
@@ -502,14 +508,19 @@ def _new(known: _Background) -> str:
     return f"{head.decode('utf-8', 'replace')}\n{note}\n{tail.decode('utf-8', 'replace')}"
 
 
-def render_result(result: Result) -> str:
-    """Return the text of a command that has ended; a ToolError with the same text where it failed."""
+def _render_result(result: Result, *, is_offline: bool) -> str:
+    """Return the text of a command that has ended; a ToolError with the same text where it failed. One that looks for a
+    host without a network is told what opens one."""
     output = result.output
     text = output.head.decode("utf-8", "replace")
     if output.left_out_bytes:
         text += f"\n{_describe_cut(output.left_out_bytes, output)}\n"
     text += output.tail.decode("utf-8", "replace")
     hint = _USE_GIT if not result.ok and _GIT_SHUT.search(text) else ""
+    if is_offline and result.tier != "none" and _NO_HOST.search(text):
+        host = _HOST.search(text)
+        rule = f"WebFetch({host[1] if host else 'HOST'})"
+        hint += f' · commands have no network: the rule {rule} opens a host (the user says /permissions allow "{rule}")'
     text = _with_note(text, f"{_how(result)}{hint}")
     if result.ok:
         return text

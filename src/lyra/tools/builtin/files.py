@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
+from base64 import b64encode
 from collections.abc import Sequence
 from functools import partial
 from hashlib import blake2b
@@ -102,6 +104,10 @@ _LINES_DEFAULT: Final = 2_000
 _LINES_MAX: Final = 10_000
 _LINE_CHARS_MAX: Final = 2_000
 _SHOWN_CHARS_MAX: Final = 150_000  # of one Read; what is left is read with an offset
+_PICTURE: Final = re.compile(
+    rb"(?P<png>\x89PNG\r\n\x1a\n)|(?P<jpeg>\xff\xd8\xff)|(?P<gif>GIF8[79]a)|(?P<webp>RIFF....WEBP)", re.DOTALL
+)
+_PICTURE_BYTES_MAX: Final = 3_700_000  # in base64 five million, the most that vendors take
 _PLACES_MAX: Final = 10  # line numbers named in an error
 
 
@@ -147,8 +153,8 @@ class _Files:
         self._workspace = workspace
         self._log = log
 
-    def read(self, file_path: str, offset: int = 0, limit: int = _LINES_DEFAULT) -> str:
-        """Read a text file. Lines are numbered from 1; long lines are cut.
+    def read(self, file_path: str, offset: int = 0, limit: int = _LINES_DEFAULT) -> str | list[dict[str, str]]:
+        """Read a text file, or look at a picture (PNG, JPEG, GIF, WebP). Lines are numbered from 1; long ones are cut.
 
         Args:
             file_path: the file, relative to the workspace or absolute
@@ -157,9 +163,16 @@ class _Files:
         """
         if offset < 0 or not 1 <= limit <= _LINES_MAX:
             raise ToolError(f"offset is 0 or more and limit between 1 and {_LINES_MAX}", reason="invalid_arguments")
-        loaded = self._load(file_path)
-        self._log.note(loaded.opened.path, loaded.opened.data)
-        text = loaded.file.text
+        opened = self._workspace.read(file_path)
+        if kind := _PICTURE.match(opened.data):
+            media_type = f"image/{(kind.lastgroup or '')}"
+            if len(opened.data) > _PICTURE_BYTES_MAX:
+                raise ToolError(f"{file_path} is a picture of more than {_PICTURE_BYTES_MAX} bytes", reason="too_large")
+            words = f"{file_path}: {media_type}, {len(opened.data)} bytes"
+            data = b64encode(opened.data).decode()
+            return [{"type": "text", "text": words}, {"type": "image", "media_type": media_type, "data": data}]
+        self._log.note(opened.path, opened.data)
+        text = TextFile.decode(opened.data, file_path).text
         if file_path.endswith(".ipynb"):
             text = show_notebook(text, file_path)
         return _number_lines(text, offset, limit, file_path)

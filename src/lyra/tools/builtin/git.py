@@ -24,7 +24,7 @@ from lyra.core.limits import CAPABILITY_LENGTH_MAX
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import Holding, Tool
 from lyra.errors import ToolError
-from lyra.sandbox.protection.git_repositories import list_settings_files, read_settings
+from lyra.sandbox.protection.git_repositories import list_settings_files, names_program, read_settings
 from lyra.sandbox.protection.obeyed import find_obeyed_part
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.function import tool
@@ -80,23 +80,37 @@ class _Git:
             call = read_call(command)
         except ToolError:
             return Holding(None, network=True)
-        where = self._find_address(call) if call.network else ""
-        return Holding(None, network=call.network, reads=call.reads, reaches=where)
+        where = self._find_addresses(call)[0] if call.network else []
+        return Holding(None, network=call.network, reads=call.reads, reaches=", ".join(where))
 
     def check(self, command: str, **_: bool) -> None:
         from lyra.tools.git.calls import read_call
 
         read_call(command)
 
-    def _find_address(self, call: GitCall) -> str:
-        """Return the addresses of the remotes that a call may reach, as the settings have them."""
+    def _find_addresses(self, call: GitCall) -> tuple[list[str], bool]:
+        """Return the addresses of the remotes that a call may reach, as the settings have them, and whether each of
+        them may be a folder: outside the workspace, and without hooks, which git would run there."""
         head = read_head(self._workspace.root)
         if head is None:
-            return ""
+            return [], False
         own = read_settings(list_settings_files((head.git_folder, head.common_folder)))
         remotes = [setting for _, setting in own.settings if setting.key in ("remote.url", "remote.pushurl")]
         named = [setting for setting in remotes if setting.subsection in call.arguments[:1]] or remotes
-        return ", ".join(dict.fromkeys(setting.value for setting in named))
+        addresses = list(dict.fromkeys(setting.value for setting in named))
+        is_plain = bool(addresses) and not any(setting.section == "url" for _, setting in own.settings)
+        return addresses, is_plain and all(map(self._may_be_folder, addresses))
+
+    def _may_be_folder(self, address: str) -> bool:
+        path = os.path.realpath(address.removeprefix("file://"))
+        folder = os.path.join(path, ".git") if os.path.isdir(os.path.join(path, ".git")) else path
+        names_programs = any(names_program(setting) for _, setting in read_settings([f"{folder}/config"]).settings)
+        try:
+            hooks = [name for name in os.listdir(f"{folder}/hooks") if not name.endswith(".sample")]
+        except FileNotFoundError:
+            hooks = []
+        is_local = address.startswith(("/", "file:///"))
+        return is_local and not self._workspace.covers(path) and not hooks and not names_programs
 
     async def git(self, command: str, hooks: bool = False, obeyed: bool = False) -> str:
         """Run one git command that changes the repository (add, commit, branch, switch, checkout, restore, reset,
@@ -115,7 +129,7 @@ class _Git:
         if head is None:
             hint = "ask the user to run: git init"
             raise ToolError(f"{self._workspace.root} is in no git repository", hint=hint, reason="not_found")
-        repository = GitRepository(head)
+        repository = GitRepository(head, self._workspace.roots)
         if call.filters:
             self._check_filters(head, await repository.list_tracked())
         if call.checks_out:
@@ -126,6 +140,7 @@ class _Git:
         result = await repository.act(
             call.words,
             network=call.network,
+            is_local=call.network and self._find_addresses(call)[1],
             hooks=hooks,
             timeout_s=_NETWORK_S_MAX if call.network else GIT_S_MAX,
             start=self._workspace.root,

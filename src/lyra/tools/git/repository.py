@@ -76,7 +76,7 @@ _ACT_ENVIRONMENT: Final = {
 }
 _NO_NETWORK: Final = {"GIT_ALLOW_PROTOCOL": "none", "GIT_CONFIG_NOSYSTEM": "1", "GIT_ASKPASS": "/bin/false"}
 _NETWORK: Final = {
-    "GIT_ALLOW_PROTOCOL": "https:ssh:git",
+    "GIT_ALLOW_PROTOCOL": "http:https:ssh:git",
     "GH_PROMPT_DISABLED": "1",
     "GH_NO_UPDATE_NOTIFIER": "1",
     "GH_PAGER": "cat",
@@ -104,8 +104,10 @@ class GitRefs(NamedTuple):
 class GitRepository:
     """Git in one repository."""
 
-    def __init__(self, head: GitHead) -> None:
+    def __init__(self, head: GitHead, roots: Sequence[str] = ()) -> None:
+        """`roots` are the folders that commands of a session may write."""
         self.head = head
+        self._roots = (*roots, head.root, head.common_folder)
 
     @property
     def index(self) -> str:
@@ -118,23 +120,27 @@ class GitRepository:
         *,
         timeout_s: float,
         network: bool = False,
+        is_local: bool = False,
         hooks: bool = False,
         start: str = "",
         inner: Sequence[str] = (),
     ) -> Result:
         """Run git, or `gh`, in the repository; `start` is the folder in it where that happens. `inner` are the `.git`
-        of its submodules, in which git may run, too."""
+        of its submodules, in which git may run, too. With `is_local` a remote may be a folder of this machine."""
         from lyra.sandbox.job import Job, LaunchPlan
         from lyra.sandbox.profile import Limits
 
-        program = shutil.which(words[0], path=PATH)
+        users = [path for path in os.environ.get("PATH", "").split(":") if self._is_outside(path)]
+        program = shutil.which(words[0], path=":".join([PATH, *users]))
         if program is None:
-            raise ToolError(f"there is no {words[0]} in {PATH}", hint=f"install {words[0]}", reason="not_found")
+            places = f"{PATH} or in your PATH"
+            raise ToolError(f"there is no {words[0]} in {places}", hint=f"install {words[0]}", reason="not_found")
         options = ["--no-pager"] if words[0] == "git" else []
         argv = [program, *options, *words[1:]]
-        plan = LaunchPlan(
-            argv, self._environment(network=network, hooks=hooks, inner=inner), start or self.head.root, "none"
-        )
+        env = self._environment(network=network, hooks=hooks, inner=inner)
+        if is_local:
+            env["GIT_ALLOW_PROTOCOL"] += ":file"
+        plan = LaunchPlan(argv, env, start or self.head.root, "none")
         limits = Limits(wall_s=timeout_s, output_bytes=_OUTPUT_BYTES_MAX, output_kept_bytes=_OUTPUT_BYTES_MAX)
         async with hold_turn(self.head.common_folder):
             with _hold_settings((self.head.common_folder, self.head.git_folder)):
@@ -144,6 +150,11 @@ class GitRepository:
                 except asyncio.CancelledError:
                     await job.end()
                     raise
+
+    def _is_outside(self, path: str) -> bool:
+        """Return whether a folder of PATH lies where no command of a session can put a program."""
+        real = os.path.realpath(path)
+        return os.path.isabs(path) and not any(real == root or real.startswith(f"{root}/") for root in self._roots)
 
     async def ask(self, *words: str) -> str:
         """Return the output of a question; nothing where git says no."""

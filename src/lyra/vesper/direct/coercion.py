@@ -17,7 +17,9 @@ from typing import Any, Final
 
 import msgspec
 
+from lyra.vesper.direct.frames import MISSING
 from lyra.vesper.direct.numbers import EXACT, key_text, kind_of, normalize_decimal
+from lyra.vesper.ir import NodeInput
 from lyra.vesper.values.limits import DECIMAL_DIGITS_MAX, DECIMAL_EXPONENT_MAX, VALUE_DEPTH_MAX
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import (
@@ -344,6 +346,15 @@ _READERS: Final[dict[str, Coerce]] = {
 def reader(kind: ValueType) -> Coerce:
     """Return the coercion of values that come from outside."""
     return _build(kind, _READERS, _decimal, reader)
+
+
+def input_reader(declared: NodeInput) -> tuple[Coerce, Any]:
+    """Return the coercion of an input, and its value when it is absent."""
+    is_null = not declared.required and declared.default in (msgspec.UNSET, None)
+    read = reader(Nullable(declared.type) if is_null else declared.type)
+    if declared.default is not msgspec.UNSET and declared.default is not None:
+        return read, read(declared.default)
+    return read, MISSING if declared.required else None
 
 
 def _build(

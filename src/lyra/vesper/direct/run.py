@@ -15,9 +15,7 @@ from contextlib import suppress
 from itertools import takewhile
 from typing import Any, Final
 
-import msgspec
-
-from lyra.vesper.direct.coercion import Misfit, reader
+from lyra.vesper.direct.coercion import Misfit, input_reader, reader
 from lyra.vesper.direct.effect_steps import EffectRun, compile_async_rule, compile_async_steps, invariant_failed
 from lyra.vesper.direct.expressions import COMPILERS, FUNCTIONS, compile_expression, old_name
 from lyra.vesper.direct.frames import (
@@ -392,13 +390,8 @@ class InputReader:
     def __init__(self, declared: NodeInput, scope: Scope) -> None:
         self.name = declared.name
         self.slot = scope.names[declared.name]
-        absent_is_null = not declared.required and declared.default in (msgspec.UNSET, None)
-        kind = Nullable(declared.type) if absent_is_null else declared.type
-        self.read = reader(kind)
-        self.null_is_absent = isinstance(kind, Nullable)
-        self.absent: Any = MISSING if declared.required else None
-        if declared.default is not msgspec.UNSET and declared.default is not None:
-            self.absent = self.read(declared.default)
+        self.read, self.absent = input_reader(declared)
+        self.null_is_absent = self.absent is None or isinstance(declared.type, Nullable)
         inner = scope.with_slot("value", self.slot)
         self.holds = all_hold(declared.constraints, inner) if declared.constraints else None
 

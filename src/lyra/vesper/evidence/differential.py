@@ -34,7 +34,7 @@ from lyra.vesper.evidence.answers import names_in
 from lyra.vesper.evidence.compare import compare
 from lyra.vesper.evidence.reach import ReachPlan, Watched, watch
 from lyra.vesper.evidence.search import InputSearch, SearchCase
-from lyra.vesper.evidence.seen import ACCEPTED, SUCCEEDED, SeenInputs, input_key, input_text, text_key
+from lyra.vesper.evidence.seen import ACCEPTED, SUCCEEDED, InputTexts, SeenInputs
 from lyra.vesper.evidence.worlds import (
     CallableNodes,
     SimulatedEffects,
@@ -359,7 +359,8 @@ class _Comparing:
         self._endings: set[tuple[str, str]] = set()
         self._tried: set[int] = set()
         self._is_dry = False  # most of what is drawn was tried before
-        self._left = {input_key(inputs) for inputs in self.search.all_inputs or ()}
+        self._texts = InputTexts(program)
+        self._left = {self._texts.key(inputs) for inputs in self.search.all_inputs or ()}
         self._forms = pair._nodes.forms(program)
         self._own_errors = _list_error_codes(program)
         # Inputs alone tell executions apart.
@@ -384,7 +385,7 @@ class _Comparing:
         if self._is_dry:
             case = self.search.grow(case)
         inputs, context = case.inputs, case.context
-        text = input_text(inputs)
+        text = repr(inputs)
         key = hash(text if self._is_plain else (text, context, case.seed, repr(case.script)))
         if key in self._tried:
             self._repeats += 1
@@ -404,7 +405,7 @@ class _Comparing:
         error = outcome.error
         is_accepted = error is None or self.pair.is_accepted(inputs, execution, outcome)
         answers = {} if world is None else world.answers
-        own = input_key(inputs, answers) if answers and not self._is_settled else text_key(text)
+        own = self._texts.key(inputs, None if self._is_settled else answers)
         self.seen.add(own, ACCEPTED | SUCCEEDED if error is None else ACCEPTED if is_accepted else 0)
         if self._left:
             self._left.discard(own)

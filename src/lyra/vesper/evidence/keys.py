@@ -2,9 +2,9 @@
 
 Two executions tell something about each other only where all of that is equal. `evidence_key` is a hash over the
 digest of a program, the digests of all programs that it calls at any depth, the tier of the direct path (closures, or
-native code) and `paths_version`, a hash over the source files of both paths and of what they share: a new Lyra whose
-paths are the same keeps the evidence, and one whose paths changed starts again. It stands alone, since the runtime and
-the pipelines of Vega know nodes by it.
+native code) and `paths_version`, a hash over the source files of both paths, of what they share and of how inputs are
+counted: a new Lyra whose paths are the same keeps the evidence, and one whose paths changed starts again. It stands
+alone, since the runtime and the pipelines of Vega know nodes by it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from lyra.vesper.evidence.inputs import parts_of
 
 FindProgram = Callable[[str], ir.NodeProgram | None]
 TIER: Final = "closures"  # of the direct path, where it names no other
-_PARTS: Final = ("python", "direct", "values", "check", "expressions", "effects/compiled_path.py", "ir.py")
+_FOLDERS: Final = ("python", "direct", "values", "check", "expressions")
+_PARTS: Final = (*_FOLDERS, "effects/compiled_path.py", "ir.py", "evidence/seen.py")
 
 
 @cache

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from decimal import Decimal
-from itertools import product
+from itertools import combinations, product
 from math import ceil, floor
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ from lyra.vesper.values.types import (
     EnumType,
     Nullable,
     RecordType,
+    SetType,
     ValueType,
 )
 
@@ -359,6 +360,10 @@ def _values(kind: ValueType, path: Path, rooms: Mapping[Path, Room], most: int) 
         return _records(kind, path, rooms, most)
     if isinstance(kind, Array):
         return _lists(kind, path, rooms, most)
+    if isinstance(kind, SetType):
+        items = _values(kind.item, (*path, EACH), rooms, most)
+        if items is not None and 2 ** len(items) <= most:
+            return [list(chosen) for count in range(len(items) + 1) for chosen in combinations(items, count)]
     return None
 
 

@@ -13,29 +13,47 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any, Final
 
+from lyra.vesper.direct.coercion import Misfit, input_reader
+from lyra.vesper.ir import NodeProgram
+
 SEEN_MAX: Final = 250_000
 ACCEPTED: Final = 1
 SUCCEEDED: Final = 2
 _MARKS: Final = ACCEPTED | SUCCEEDED
 
 
-def input_key(inputs: Mapping[str, Any], more: Any = None, key: bytes = b"") -> int:
-    """Return the number by which inputs are known, with what else tells two executions apart."""
-    if more is None:
-        return text_key(input_text(inputs), key)
-    try:
-        text = repr((sorted(inputs.items()), more))
-    except TypeError:
-        text = repr((inputs, more))
-    return text_key(text, key)
+class InputTexts:
+    """Writes the inputs of a program as texts that only equal inputs share: as they are read, with the defaults of
+    what is absent, so that another spelling of a value counts as the same one."""
+
+    def __init__(self, program: NodeProgram) -> None:
+        self._readers = [(declared.name, *input_reader(declared)) for declared in program.inputs]
+        self._names = {name for name, _, _ in self._readers}
+
+    def write(self, inputs: Mapping[str, Any]) -> str:
+        if not inputs.keys() <= self._names:
+            return repr(inputs)
+        values = []
+        for name, read, absent in self._readers:
+            try:
+                values.append(read(inputs[name]) if name in inputs else absent)
+            except Misfit:
+                return repr(inputs)  # they are refused
+        text = repr(values)
+        return repr(_sort_sets(values)) if "frozenset(" in text else text
+
+    def key(self, inputs: Mapping[str, Any], more: Any = None, key: bytes = b"") -> int:
+        """Return the number by which inputs are known, with what else tells two executions apart."""
+        return text_key(f"{self.write(inputs)} {more!r}" if more else self.write(inputs), key)
 
 
-def input_text(inputs: Mapping[str, Any]) -> str:
-    """Return a text that only equal inputs share."""
-    try:
-        return repr(sorted(inputs.items()))
-    except TypeError:
-        return repr((inputs, None))
+def _sort_sets(value: Any) -> Any:
+    """Return a value with its sets as sorted tuples."""
+    if isinstance(value, frozenset):
+        return tuple(sorted(value, key=repr))
+    if isinstance(value, list):
+        return [_sort_sets(item) for item in value]
+    return {name: _sort_sets(item) for name, item in value.items()} if isinstance(value, dict) else value
 
 
 def text_key(text: str, key: bytes = b"") -> int:

@@ -131,7 +131,7 @@ class _Walk:
                 self._look_into(node.target, uses)
             case ir.Aggregate(function="count") if self._is_array(node.collection, uses):
                 self._look_into(node.collection, uses)
-            case ir.Filter() if self._is_array(node.collection, uses):
+            case ir.Filter() | ir.GroupBy(aggregations=()) if self._is_array(node.collection, uses):
                 raise _RecordLeaves
             case ir.Quantifier() | ir.MapOver() | ir.Filter() | ir.Reduce() | ir.GroupBy():
                 self._look_at_loop(node, node.name, uses)

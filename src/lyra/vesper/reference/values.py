@@ -396,17 +396,12 @@ def parts(number: Any) -> tuple[Fraction, int]:
     if isinstance(number, int):
         return Fraction(number), 0
     exponent = number.as_tuple().exponent
-    return Fraction(number), max(0, -exponent)
+    return Fraction(int(number) if exponent >= 0 else number), max(0, -exponent)
 
 
 def _digit_count(number: int) -> int:
     """Return how many decimal digits the number has; 1 for zero."""
-    return len(Decimal(abs(number)).as_tuple().digits)
-
-
-def _zeros_at_the_end(number: int) -> int:
-    digits = "".join(map(str, Decimal(abs(number)).as_tuple().digits))
-    return len(digits) - len(digits.rstrip("0"))
+    return len(str(Decimal(abs(number))))
 
 
 def decimal_of(value: Fraction, scale: int) -> Decimal:
@@ -415,17 +410,18 @@ def decimal_of(value: Fraction, scale: int) -> Decimal:
     if coefficient.denominator != 1:
         raise NodeError("overflow", "not exact")
     number = coefficient.numerator
-    while scale > 0 and number % 10 == 0 and (_digit_count(number) > DECIMAL_DIGITS_MAX or scale > SCALE_MAX):
-        number, scale = number // 10, scale - 1
+    digits = str(Decimal(abs(number)))
+    count, zeros = len(digits), len(digits) - len(digits.rstrip("0")) if number else scale
+    # Zeros at the end that follow the point go where the digits or the scale are too many.
+    dropped = min(scale, zeros, max(count - DECIMAL_DIGITS_MAX, scale - SCALE_MAX, 0))
+    count, zeros, scale = max(count - dropped, 1), zeros - dropped, scale - dropped
     # The exponent is that of the first digit. Zeros at the end of a whole number need no digits.
-    count = _digit_count(number)
     if number and abs(count - 1 - scale) > DECIMAL_EXPONENT_MAX:
         raise NodeError("overflow", "too large or too small")
-    zeros = 0 if count <= DECIMAL_DIGITS_MAX else _zeros_at_the_end(number)
-    if count - zeros > DECIMAL_DIGITS_MAX or scale > SCALE_MAX:
+    if (count - zeros if number else count) > DECIMAL_DIGITS_MAX or scale > SCALE_MAX:
         raise NodeError("overflow", "too many digits")
-    digits = Decimal(abs(number)).as_tuple().digits
-    return Decimal((1 if number < 0 else 0, digits, -scale))
+    shown = tuple(map(int, digits[: len(digits) - dropped] or "0"))
+    return Decimal((1 if number < 0 else 0, shown, -scale))
 
 
 def integer(number: int) -> int:
@@ -485,8 +481,10 @@ def _quotient(value: Fraction, scale: int) -> Decimal:
     """Return the value with this scale if it is exact, else with the fewest digits that are, at most 28; else
     rounded."""
     most = QUOTIENT_DIGITS - 1 - _magnitude(value)  # the scale at which the value has 28 digits
-    while scale < most and (value * 10**scale).denominator != 1:
-        scale += 1
+    twos = (value.denominator & -value.denominator).bit_length() - 1
+    fives = round(math.log(value.denominator >> twos, 5))
+    is_finite = value.denominator >> twos == 5**fives  # then it has that many digits after the point
+    scale = max(scale, min(most, max(twos, fives)) if is_finite else most)
     if scale >= most:
         value = round(value * Fraction(10) ** most) * Fraction(10) ** -most  # half-even
         scale = most if _magnitude(value) == QUOTIENT_DIGITS - 1 - most else most - 1  # 9.99… became 10

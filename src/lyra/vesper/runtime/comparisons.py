@@ -23,7 +23,7 @@ from lyra.vesper.evidence.differential import ComparisonReport, is_past_entry
 from lyra.vesper.evidence.keys import TIER, FindProgram, evidence_key, list_called_nodes
 from lyra.vesper.evidence.modes import ORDER, RELYING_ON_DIRECT, highest_mode, lack_of, mode_named
 from lyra.vesper.evidence.reach import ReachPlan, watch
-from lyra.vesper.evidence.seen import ACCEPTED, SUCCEEDED, SeenInputs, input_key
+from lyra.vesper.evidence.seen import ACCEPTED, SUCCEEDED, InputTexts, SeenInputs
 from lyra.vesper.evidence.speed import WINDOW, slow_alert
 from lyra.vesper.evidence.state import DURATION_BUCKETS_MS, EvidenceState, NodeEvidence, empty_spread, observe
 from lyra.vesper.runtime.privacy import (
@@ -124,13 +124,13 @@ class Comparisons:
         """Return the mark that counts an input once, with the parts that its execution reached."""
         is_private = bool(sensitive_inputs(program))
         secret = self._privacy.sealer.digest("inputs").encode() if is_private else b""
-        number = input_key(inputs, execution.ambient or None, secret)
         is_accepted = is_past_entry(program, inputs, execution, outcome, self._paths["python"].run)
         marks = (ACCEPTED if is_accepted else 0) | (SUCCEEDED if outcome.error is None else 0)
         key = self.key(program)
         look = self._looks.get(key)
         if look is None:
             look = self._looks[key] = _LiveReach(program, self._state.by_digest.get(key))
+        number = look.texts.key(inputs, execution.ambient, secret)
         return _Mark(number | marks, look.row(inputs, execution) if program.pure else {})
 
     def key(self, program: NodeProgram) -> str:
@@ -378,6 +378,7 @@ class _LiveReach:
     """What the executions of one node reach, for as long as something is missing."""
 
     def __init__(self, program: NodeProgram, evidence: NodeEvidence | None) -> None:
+        self.texts = InputTexts(program)
         self._plan = ReachPlan(program)
         self._reached = set(() if evidence is None else evidence.reached)
         self._left = _LOOKS_MAX if self._plan.missing(self._reached) or evidence is None else 0

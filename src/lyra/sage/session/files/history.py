@@ -6,9 +6,11 @@ files and reads none.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -16,7 +18,7 @@ import msgspec
 
 from lyra.core.own_files import FULL_ERRNOS, make_folder
 from lyra.errors import Conflict, StoreError, StoreFull
-from lyra.sage.session.files.state import FileState, StatSignature, read_name
+from lyra.sage.session.files.state import ABSENT, FileState, StatSignature, encode_name, read_name
 
 StatePair = tuple[FileState, FileState]
 
@@ -299,3 +301,121 @@ class SnapshotJournal:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+
+# ---------------------------------------------------------------- several sessions at work
+
+_KEPT_BYTES_MAX: Final = 1 << 20
+
+
+class _Act(msgspec.Struct, frozen=True, array_like=True):
+    """A line that a session appends: a command began or ended, or paths came to be as they are now."""
+
+    session: str
+    pid: int
+    word: str  # begin, end; of paths that a tool is about to change and has changed: opens, closes; files
+    states: dict[str, FileState] = {}
+
+
+class SessionsAtWork:
+    """What the sessions of a workspace do at the same time, in a file that all of them append to.
+
+    A look after a command finds all changes since the look before, also those of other sessions. One that another
+    session has written down since is that one's; any other, while a command of another session ran, is in doubt.
+    """
+
+    __slots__ = ("_file", "_session")
+
+    def __init__(self, file: Path, session: str) -> None:
+        self._file = file
+        self._session = session
+
+    def begin(self) -> int:
+        """Note that a command begins; gives the place in the file for `sort`."""
+        with self._hold_file() as fd:
+            acts = self._read(fd, 0)
+            if os.fstat(fd).st_size > _KEPT_BYTES_MAX and not _find_running(acts):
+                os.ftruncate(fd, 0)
+            place = os.fstat(fd).st_size
+            self._write(fd, "begin")
+        return place
+
+    def end(self) -> None:
+        with self._hold_file() as fd:
+            self._write(fd, "end")
+
+    def mark(self, path: str, word: str) -> None:
+        """Note that a tool `opens` a path to change it, or `closes` it."""
+        with self._hold_file() as fd:
+            self._write(fd, word, {encode_name(path): ABSENT})
+
+    def tell(self, lines: Iterable[JournalLine]) -> None:
+        """Note what this session has changed."""
+        states = {line.path: line.after for line in lines if isinstance(line, Changed) and line.by not in _UNSURE}
+        if states:
+            with self._hold_file() as fd:
+                self._write(fd, "files", states)
+
+    def sort(self, lines: list[JournalLine], place: int) -> list[JournalLine]:
+        """Put what a command has changed down to the session that has done it, and note it."""
+        with self._hold_file() as fd:
+            acts = self._read(fd, 0, self._session)
+            since = self._read(fd, place, self._session)
+        theirs = {path: state for act in since if act.word == "files" for path, state in act.states.items()}
+        opened: set[str] = set()
+        for act in acts:
+            if act.word in ("opens", "closes"):
+                opened = opened | act.states.keys() if act.word == "opens" else opened - act.states.keys()
+        is_shared = bool(_find_running(acts)) or any(act.word in ("begin", "end") for act in since)
+        sorted_lines: list[JournalLine] = []
+        own: list[JournalLine] = []
+        for line in lines:
+            if not isinstance(line, Changed) or line.by != "agent":
+                sorted_lines.append(line)
+            elif line.path in opened or theirs.get(line.path) == line.after:
+                sorted_lines.append(msgspec.structs.replace(line, by="other"))
+            else:
+                own.append(line)
+                sorted_lines.append(msgspec.structs.replace(line, by="doubt") if is_shared else line)
+        self.tell(own)
+        return sorted_lines
+
+    @contextmanager
+    def _hold_file(self) -> Iterator[int]:
+        make_folder(self._file.parent, private=True)
+        fd = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _write(self, fd: int, word: str, states: dict[str, FileState] | None = None) -> None:
+        os.write(fd, msgspec.json.encode(_Act(self._session, os.getpid(), word, states or {})) + b"\n")
+
+    def _read(self, fd: int, place: int, without: str = "") -> list[_Act]:
+        data = os.pread(fd, os.fstat(fd).st_size, place)
+        acts = []
+        for row in data.split(b"\n")[:-1]:
+            with suppress(msgspec.MsgspecError):
+                acts.append(msgspec.json.decode(row, type=_Act))
+        return [act for act in acts if act.session != without]
+
+
+def _find_running(acts: Iterable[_Act]) -> dict[str, int]:
+    """Return the sessions in which a command runs, and the process of each, which lives."""
+    running: dict[str, int] = {}
+    for act in acts:
+        if act.word == "begin":
+            running[act.session] = act.pid
+        elif act.word == "end":
+            running.pop(act.session, None)
+    return {session: pid for session, pid in running.items() if _is_alive(pid)}
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return error.errno != errno.ESRCH
+    return True
