@@ -247,6 +247,25 @@ async def test_a_command_that_finds_no_host_says_what_opens_one(project: Project
         assert "no network" not in second
 
 
+async def test_calls_of_one_message_see_what_those_before_them_did(project: Project) -> None:
+    """A command and a read wait for the edit before them, and that one for its answer."""
+    project.write("a.txt", "one\n")
+    calls = [
+        call("Edit", file_path="a.txt", old_string="one", new_string="two"),
+        call("Bash", command="cat a.txt"),
+        call("Read", file_path="a.txt"),
+        call("Write", file_path="b.txt", content="b\n"),
+        call("Bash", command="cat b.txt"),
+    ]
+    together = {"tool_calls": [reply["tool_calls"][0] for reply in calls]}
+    script = [call("Read", file_path="a.txt"), together, {"text": "."}]
+    async with project.open(*script, options={"attended": True}) as session:
+        told = results(await Person("allow").talk(session, "go"))
+    assert sorted(text.splitlines()[0] for text in told[1:]) == sorted(
+        ["edited a.txt: replaced at line 1", "two", "     1\ttwo", "wrote b.txt: new, 1 line", "b"]
+    )
+
+
 async def test_a_tool_says_itself_which_calls_cannot_work(project: Project) -> None:
     """By `check`, which takes what `run` does; a mistake in it is no reason to pass over the question."""
 

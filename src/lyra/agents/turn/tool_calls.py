@@ -12,7 +12,7 @@ import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import msgspec
 
@@ -99,9 +99,21 @@ async def run_tools(turn: Turn, calls: tuple[ToolCall, ...]) -> Message:
     wanted = [session.tools.get(call.name) for call in calls]
     alike = all(tool is None or tool.concurrency == "parallel" for tool in wanted)
 
-    async def run(call: ToolCall, tool: Tool | None) -> ToolResult | BaseException:
+    ended = [asyncio.Event() for _ in calls]
+
+    async def run(number: int, call: ToolCall, tool: Tool | None) -> ToolResult | BaseException:
+        try:
+            return await run_in_order(number, call, tool)
+        finally:
+            ended[number].set()
+
+    async def run_in_order(number: int, call: ToolCall, tool: Tool | None) -> ToolResult | BaseException:
         if not alike:  # they may begin in another order than the model's: each takes its branch number here, in order
             current_branch(process)
+        if _is_of_files(tool):  # a test that is run after an edit finds it made, and a file that is read then, too
+            for before, event in zip(wanted[:number], ended, strict=False):
+                if _is_of_files(before) and before.concurrency == "sequential":
+                    await event.wait()
         async with turns.take_turn(tool):
             try:
                 return await _run(turn, call)
@@ -113,7 +125,8 @@ async def run_tools(turn: Turn, calls: tuple[ToolCall, ...]) -> Message:
     # Not a TaskGroup: that the calls are given up has to be in the journal before they are cancelled (after a crash in
     # between, a replay would wait for ever), and a program that is closed must not wait for them.
     start = turn.runtime.kernel.tasks.start
-    tasks = [start(run(call, tool), name=call.name) for call, tool in zip(calls, wanted, strict=True)]
+    numbered = enumerate(zip(calls, wanted, strict=True))
+    tasks = [start(run(number, call, tool), name=call.name) for number, (call, tool) in numbered]
     try:
         await asyncio.wait(tasks)
     except asyncio.CancelledError as cancelled:
@@ -128,6 +141,11 @@ async def run_tools(turn: Turn, calls: tuple[ToolCall, ...]) -> Message:
         if isinstance(result, BaseException):
             raise result
     return Message("tool", tool_results=tuple(result for result in results if isinstance(result, ToolResult)))
+
+
+def _is_of_files(tool: Tool | None) -> TypeGuard[Tool]:
+    """Return whether a tool of Lyra's own reads or changes files, or runs commands that may."""
+    return tool is not None and tool.builtin and not tool.harmless
 
 
 def _was_given_up(process: Process) -> bool:
