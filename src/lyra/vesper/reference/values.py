@@ -481,8 +481,10 @@ def _quotient(value: Fraction, scale: int) -> Decimal:
     """Return the value with this scale if it is exact, else with the fewest digits that are, at most 28; else
     rounded."""
     most = QUOTIENT_DIGITS - 1 - _magnitude(value)  # the scale at which the value has 28 digits
-    while scale < most and (value * 10**scale).denominator != 1:
-        scale += 1
+    twos = (value.denominator & -value.denominator).bit_length() - 1
+    fives = round(math.log(value.denominator >> twos, 5))
+    is_finite = value.denominator >> twos == 5**fives  # then it has that many digits after the point
+    scale = max(scale, min(most, max(twos, fives)) if is_finite else most)
     if scale >= most:
         value = round(value * Fraction(10) ** most) * Fraction(10) ** -most  # half-even
         scale = most if _magnitude(value) == QUOTIENT_DIGITS - 1 - most else most - 1  # 9.99… became 10
