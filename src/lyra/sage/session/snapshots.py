@@ -14,6 +14,7 @@ Restoring: brings paths of the workspace back to a state, without ever leaving t
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import os
@@ -115,7 +116,12 @@ def _remove(root: Beneath, planned: PlannedPath, _contents: KeptContents) -> boo
             os.unlink(name, dir_fd=parent)
             return True
         _remove_cache(parent, name)
-        os.rmdir(name, dir_fd=parent)
+        try:
+            os.rmdir(name, dir_fd=parent)
+        except OSError as error:
+            if target != "absent" or error.errno != errno.ENOTEMPTY:
+                raise
+            return False  # what is left in it is not kept: a cache, or another's
     return True
 
 
