@@ -75,12 +75,14 @@ FACES = {
             "unstopped::a_wait_is_counted_down_and_esc_ends_it",
             "unstopped::a_wait_of_a_sub_agent_is_counted_down_below_its_call",
             "unstopped::the_last_error_is_on_the_screen",
+            "unstopped::a_wait_of_compact_is_counted_down_and_esc_ends_it",
+            "unstopped::a_wait_of_an_automatic_compaction_is_counted_down",
         ],
         PRINT: [
             "unstopped::waits_are_lines_of_the_stream_and_told_on_stderr",
             "unstopped::a_failure_says_all_that_programs_need",
         ],
-        EDITOR: ["real_models::a_wait_for_the_provider_is_told"],
+        EDITOR: ["real_models::a_wait_for_the_provider_is_told", "real_models::a_wait_of_compact_is_told"],
     },
     "silent servers and summaries hold nothing up": {
         TERMINAL: [

@@ -29,7 +29,8 @@ class Entropy:
 
     def __init__(self, seed: int | None = None) -> None:
         self.seed = seed
-        self._random = random.Random(seed if seed is not None else os.urandom(16))  # noqa: S311 - ids, not secrets
+        # That of the operating system has no state, which a forked process would go on with, too.
+        self._random = random.SystemRandom() if seed is None else random.Random(seed)  # noqa: S311
 
     def text(self, length: int) -> str:
         bits = self._random.getrandbits(5 * length)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+# ---------------------------------------------------------------- quotas of a process that says nothing else
 QUOTA_DEFAULTS: Final[dict[str, int]] = {
     "llm_calls": 100,  # model calls
     "tool_calls": 200,  # tool runs; an agent makes about two a model call
@@ -26,6 +27,7 @@ INFERENCE_INPUT_CHARS_MAX: Final = 100_000  # characters sent to them, summed
 QUOTA_WARN_PERCENT: Final = 80  # of a quota; a warning is an Event
 COUNTED_MAX: Final = 2**53  # any one counter: every reader of JSON holds it exactly
 
+# ---------------------------------------------------------------- rates of kernel requests, for each user and endpoint
 RATE_DEFAULTS: Final[dict[str, int]] = {
     "requests_per_minute": 60,
     "requests_per_hour": 1_000,
@@ -38,18 +40,21 @@ RATE_KEYS_MAX: Final = 100_000  # pairs of user and endpoint remembered; the lon
 RATE_OVERRIDES_MAX: Final = 100_000  # users and endpoints with limits of their own
 USERS_KEPT: Final = 100_000  # users whose totals are remembered; the longest inactive goes first
 
+# ---------------------------------------------------------------- cleaning up
 CLEANUP_INTERVAL_S: Final = 300.0  # between two rounds, where rounds are asked for
 CLEANUP_PROCESSES_S: Final = 24 * 3600.0  # ended entries of the lifecycle are forgotten after this
 CLEANUP_INTERRUPTS_S: Final = 3600.0  # ended questions
 CLEANUP_SESSIONS_S: Final = 3600.0  # pipelines without activity
 CLEANUP_ENVELOPES_S: Final = 24 * 3600.0  # envelopes without a pipeline that were not changed
 
+# ---------------------------------------------------------------- bounds of one envelope in a pipeline
 ENVELOPE_ITERATIONS_MAX: Final = 3  # reached means stop (`>=`), unlike a quota (`>`)
 ENVELOPE_LLM_CALLS_MAX: Final = 10
 ENVELOPE_AGENT_HOPS_MAX: Final = 21
 ENVELOPES_MAX: Final = 100_000  # envelopes without a pipeline that are kept at a time
 ENVELOPE_STAGES_MAX: Final = 5  # stages a goal-driven envelope may go through
 
+# ---------------------------------------------------------------- pipelines
 PIPELINE_STEPS_MAX: Final = 100  # gates and forks passed in a row without running an agent
 PIPELINE_EXPRESSION_DEPTH_MAX: Final = 16  # expressions inside one another in a routing rule
 SCHEMA_DEPTH_MAX: Final = 16  # schemas inside one another in a JSON Schema
@@ -62,6 +67,7 @@ BLOCKING_CALLS_MAX: Final = 64  # threads for stage functions that are not async
 PIPELINE_EVENTS_UNREAD_MAX: Final = 10_000  # of one listener; a slower one is told to begin anew
 PIPELINE_SESSION_IDLE_S: Final = 3600.0  # a session without activity for this long is stale
 
+# ---------------------------------------------------------------- processes
 PROCESSES_MAX: Final = 1_000_000  # live at once; a process at rest costs a few hundred bytes
 RECOVERY_ATTEMPTS: Final = 10  # how often a call that crashes cut off is made again, before its process stops
 SPAWN_DEPTH_MAX: Final = 1_000  # parents above a process: a runaway recursion ends here, not in memory
@@ -77,6 +83,7 @@ PROGRAMS_KEPT: Final = 4_096  # programs whose names the registry remembers
 EFFECTS_KEPT: Final = 4_096  # declarations remembered by function; more than that are made for each call
 TICK_S: Final = 0.005  # how long the kernel gathers journal rows into one commit
 
+# ---------------------------------------------------------------- services, bus, groups, health
 SERVICES_MAX: Final = 10_000  # registered at once
 SERVICE_CONCURRENT_DEFAULT: Final = 10  # requests at once in a service that says nothing else
 SERVICE_HEALTH_CHECK_S: Final = 30.0  # between two health checks
@@ -89,6 +96,7 @@ MEMORY_ITEMS_MAX: Final = 10_000  # in one scope; then the oldest goes
 MEMORY_TEXT_MAX: Final = 4_000  # characters of one item: a sentence or two, not a document
 HEALTH_INTERVAL_S: Final = 30.0  # between two looks at all processes
 
+# ---------------------------------------------------------------- store
 SNAPSHOT_EVERY_EVENTS: Final = 50_000  # rows folded at most when a kernel opens its store
 LEASE_S: Final = 3.0  # a dead owner's store opens after this
 STORE_RECONNECT_S: Final = 60.0  # a database server that restarts is waited for; nothing is lost meanwhile
@@ -98,9 +106,11 @@ KNOWN_STORES_MAX: Final = 1_000  # records of signed stores that are kept, wheth
 KNOWN_STORES_GONE_S: Final = 7 * 24 * 3600.0  # beyond that number, records of files gone this long are dropped
 BLOB_INLINE_BYTES_MAX: Final = 65_536  # larger values go to the blob table, stored once
 
+# ---------------------------------------------------------------- values
 MONEY_MICRO_USD_MAX: Final = 2**63 - 1  # what a database column and msgpack hold: nine trillion dollars
 VALUE_DEPTH_MAX: Final = 200  # lists and mappings inside one another, in what a caller hands in as plain data
 
+# ---------------------------------------------------------------- capabilities and grants
 CAPABILITY_LENGTH_MAX: Final = 65_536  # characters asked for: a shell command may carry a whole script
 RULE_LENGTH_MAX: Final = 1_024  # characters of one rule, or of a request with wildcards
 GRANT_RULES_MAX: Final = 1_000  # rules in one grant, all layers together
@@ -111,6 +121,7 @@ COMMANDS_MAX: Final = 256  # commands checked in one shell line; every deny rule
 WORDS_MAX: Final = 4_096  # words checked in one shell line; every deny rule matches a line with more
 PATTERN_STEPS_MAX: Final = 10_000  # of comparing two patterns, then the safe answer is given
 
+# ---------------------------------------------------------------- one command in a sandbox
 SANDBOX_WALL_S: Final = 600.0  # then everything it started is killed
 SANDBOX_CPU_S: Final = 600  # of each process
 SANDBOX_MEMORY_BYTES_MAX: Final = 4 * 2**30
@@ -126,13 +137,16 @@ EGRESS_CONNECTIONS_MAX: Final = 64  # open at once through one proxy
 EGRESS_CONNECT_S: Final = 10.0  # to reach the host, and to read a request
 EGRESS_LOG_MAX: Final = 1_000  # decisions remembered by one proxy
 
+# ---------------------------------------------------------------- retries
 RETRY_AFTER_S_MAX: Final = 600.0  # a longer pause that a server asks for is cut to this
 RETRY_ATTEMPTS_MAX: Final = 1_000  # calls one retry policy may make
 
+# ---------------------------------------------------------------- Vega sources
 VEGA_SOURCE_CHARS_MAX: Final = 16 * 1024 * 1024  # characters of one file
 VEGA_NESTING_MAX: Final = 200  # expressions and blocks inside one another; Python stops at about 1 000 frames
 VEGA_PROBLEMS_MAX: Final = 50  # mistakes reported in one run; the rest usually follow from these
 
+# ---------------------------------------------------------------- Vega programs
 VEGA_DEPTH_MAX: Final = 10_000  # calls inside one another; deeper is an error that a program can catch
 VEGA_STRING_CHARS_MAX: Final = 1 << 28  # characters of one string
 VEGA_LIST_ITEMS_MAX: Final = 1 << 26  # items of a list that one step makes
@@ -151,6 +165,7 @@ VEGA_AHEAD_SLICES_MAX: Final = 200  # slices of 256 calls and loop turns that on
 VEGA_REGEX_PROGRAM_MAX: Final = 5_000  # instructions of one pattern, its repetitions written out
 VEGA_REGEX_STEPS_MAX: Final = 5_000_000  # steps of one match: some seconds, in which nothing else runs
 
+# ---------------------------------------------------------------- the server
 SERVER_CONNECTIONS_MAX: Final = 4_000  # connections of one face at once
 SERVER_MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024  # one request
 SERVER_DRAIN_S: Final = 10.0  # for requests in flight when the server stops

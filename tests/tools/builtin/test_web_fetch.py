@@ -427,9 +427,9 @@ def test_no_page_takes_for_ever(piece: str):
     import time
 
     def seconds(size: int) -> float:
-        began = time.perf_counter()
+        began = time.process_time()
         page_text(piece * (size // len(piece)))
-        return time.perf_counter() - began
+        return time.process_time() - began
 
     assert seconds(400_000) < 3
 

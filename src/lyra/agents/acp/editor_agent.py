@@ -16,7 +16,7 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from acp import PROTOCOL_VERSION, RequestError, helpers, schema
 
@@ -51,23 +51,10 @@ _NOT_YET: Final = ("change", "keep")  # words of a choice by which nothing is do
 _TITLE_CHARS_MAX: Final = 500
 
 
-class AskingSession(Protocol):
-    """A session whose questions are put to the editor: the id that the editor knows, its folder, and who takes the
-    answers."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def folder(self) -> str: ...
-
-    async def answer(self, interrupt_id: str, decision: str = "", *, text: str = "") -> None: ...
-
-
 class EditorQuestions:
     """`tell` sends an update about this session to the editor, `client` is its side of the connection."""
 
-    def __init__(self, client: Any, session: AskingSession, tell: Callable[[Any], Awaitable[None]]) -> None:
+    def __init__(self, client: Any, session: EditorSession, tell: Callable[[Any], Awaitable[None]]) -> None:
         self._client = client
         self._session = session
         self._tell = tell

@@ -9,7 +9,7 @@ Where the rows of a run come from: a store, read beside the kernel that may own 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from lyra.core import codec
 from lyra.core.event import Event
@@ -25,29 +25,6 @@ _NAMES_OTHERS: Final = frozenset({"process.created", "message.sent"})  # rows th
 _JOURNAL_SHARED: Final = frozenset({"group.created", "group.deleted", "group.set", "group.unset"})
 
 
-class RowReader(Protocol):
-    """Rows of a journal in the order of their numbers."""
-
-    @property
-    def location(self) -> str: ...
-
-    def rows(self, *, after: int = 0, upto: int | None = None, wanted: Wanted | None = None) -> Iterator[Event]: ...
-
-    def last_seq(self) -> int:
-        """Return the number of the last row there is."""
-        ...
-
-    def blob(self, digest: str) -> bytes: ...
-
-    def readable(self, value: Any) -> Any:
-        """Return a value of a row as a person reads it, where programs write theirs in their own form."""
-        ...
-
-    def read_kept_states(self) -> tuple[int, dict[str, Any]]:
-        """Return what is kept of processes whose first rows were dropped, by pid, and the last row that it covers."""
-        ...
-
-
 class StoredRows:
     """The journal of an open store. Rows that are not wanted are not decoded."""
 
@@ -55,6 +32,7 @@ class StoredRows:
         self._store = store
 
     def readable(self, value: Any) -> Any:
+        """Return a value of a row as a person reads it; programs that write theirs in their own form override this."""
         return value
 
     @property
@@ -73,6 +51,7 @@ class StoredRows:
         return self._store.get_blob(digest)
 
     def read_kept_states(self) -> tuple[int, dict[str, Any]]:
+        """Return what is kept of processes whose first rows were dropped, by pid, and the last row that it covers."""
         first_seq = self._store.first_seq()
         if first_seq <= 1:
             return 0, {}
@@ -94,7 +73,7 @@ class RunRows:
     there that are left are not read, since the state has them in it.
     """
 
-    def __init__(self, reader: RowReader, pid: str) -> None:
+    def __init__(self, reader: StoredRows, pid: str) -> None:
         self.reader = reader
         self.pid = pid
         self.pids: dict[str, None] = {pid: None}
@@ -133,7 +112,7 @@ class RunRows:
                 yield event
 
 
-def value_of(reader: RowReader, data: Any, name: str = "value") -> Any:
+def value_of(reader: StoredRows, data: Any, name: str = "value") -> Any:
     """Return the value of a row: in the row itself, or in the blob that it names."""
     digest = data.get("blob")
     if not digest:
@@ -154,7 +133,7 @@ _VALUES_KEPT: Final = 200  # readings and results by name, of one process
 class RunMoment(ProcessTable):
     """The table of a run's processes, with what their rows say to a reader. `time` is that of the last row."""
 
-    def __init__(self, reader: RowReader) -> None:
+    def __init__(self, reader: StoredRows) -> None:
         super().__init__()
         self._reader = reader
         self.conversations: dict[str, AgentConversation] = {}

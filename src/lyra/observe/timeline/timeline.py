@@ -21,7 +21,7 @@ from lyra.core.event import Event, is_failed_end
 from lyra.core.naming import VEGA_AGENT, VEGA_PROCESS, to_fixed_name
 from lyra.errors import ConfigError, NoSuchProcess
 from lyra.observe.history.processes import ProcessRecord, sum_into
-from lyra.observe.timeline.state import RowReader, RunMoment, RunRows, value_of
+from lyra.observe.timeline.state import RunMoment, RunRows, StoredRows, value_of
 from lyra.observe.timeline.step import (
     OpenCalls,
     RunStep,
@@ -47,7 +47,7 @@ _FINISHED_LATER: Final = ("running", "waiting")
 class StepFold:
     """The fold over the rows of a run. `steps` grows; a step that is under way changes when its end is read."""
 
-    def __init__(self, reader: RowReader, *, shown_chars: int = 160) -> None:
+    def __init__(self, reader: StoredRows, *, shown_chars: int = 160) -> None:
         self._reader = reader
         self._shown = shown_chars
         self.steps: list[RunStep] = []
@@ -353,7 +353,7 @@ _TREE_SHOWN: Final = 500
 class RunTimeline:
     """See the module. Steps are numbered from 1; place 0 is before the first."""
 
-    def __init__(self, reader: RowReader, pid: str, *, steps_max: int = STEPS_MAX, run_id: str = "") -> None:
+    def __init__(self, reader: StoredRows, pid: str, *, steps_max: int = STEPS_MAX, run_id: str = "") -> None:
         """`run_id` is the name of a run that has its own journal, in which `pid` is its main process."""
         self._reader = reader
         self._rows = RunRows(reader, pid)
@@ -375,7 +375,7 @@ class RunTimeline:
             raise self._unknown(pid)
 
     @classmethod
-    def from_name(cls, reader: RowReader, word: str, **options: Any) -> RunTimeline:
+    def from_name(cls, reader: StoredRows, word: str, **options: Any) -> RunTimeline:
         """Return the run of a process by pid, or by the name that a process had last."""
         _, kept = reader.read_kept_states()
         pid = next((pid for pid, state in kept.items() if (state.get("created") or {}).get("name") == word), word)

@@ -68,7 +68,7 @@ async def undo(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     except Conflict as conflict:
         again = f"/undo {turn or ''}".rstrip() + " --force"
         return _refuse(conflict, f"{again} restores the files all the same")
-    return SlashResult.from_blocks(_turns(undone.turns), *_files(undone))
+    return SlashResult.from_blocks(_turns(undone.turns), *_files(session, undone))
 
 
 async def redo(session: LiveSession, arguments: SlashArguments) -> SlashResult:
@@ -78,7 +78,7 @@ async def redo(session: LiveSession, arguments: SlashArguments) -> SlashResult:
         redone = await session.redo(force=force)
     except Conflict as conflict:
         return _refuse(conflict, "/redo --force restores the files all the same")
-    return SlashResult.from_blocks("as before the undo", *_files(redone))
+    return SlashResult.from_blocks("as before the undo", *_files(session, redone))
 
 
 async def rewind(session: LiveSession, arguments: SlashArguments) -> SlashResult:
@@ -137,7 +137,7 @@ async def restore(session: LiveSession, arguments: SlashArguments) -> SlashResul
     except Conflict as conflict:
         return _refuse(conflict, f"/restore {name} --force restores the files all the same")
     undone = [_turns(restored.turns)] if restored.turns else []
-    return SlashResult.from_blocks(f"back at {name!r}", *undone, *_files(restored))
+    return SlashResult.from_blocks(f"back at {name!r}", *undone, *_files(session, restored))
 
 
 def _refuse(conflict: Conflict, hint: str) -> SlashResult:
@@ -152,8 +152,10 @@ def _turns(numbers: Sequence[int]) -> str:
     return f"turn {first} is undone" if first == last else f"turns {first} to {last} are undone"
 
 
-def _files(undone: Undone) -> list[Block]:
-    blocks = [lines([f"  {visible(path)}" for path in undone.files], title="restored files")] if undone.files else []
+def _files(session: LiveSession, undone: Undone) -> list[Block]:
+    inside = f"{session.folder}/"
+    names = [f"  {visible(path.removeprefix(inside))}" for path in undone.files]
+    blocks = [lines(names, title="restored files")] if names else []
     return [*blocks, lines(undone.problems, title="not restored")] if undone.problems else blocks
 
 

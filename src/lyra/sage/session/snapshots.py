@@ -14,6 +14,7 @@ Restoring: brings paths of the workspace back to a state, without ever leaving t
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import os
@@ -46,7 +47,7 @@ from lyra.sage.session.files.history import (
     StatePair,
     TurnBegun,
 )
-from lyra.sage.session.files.observed import LEFTOVER_PREFIX, ObservedFiles, ScanBounds, ScanReport
+from lyra.sage.session.files.observed import CACHE_MARKS, LEFTOVER_PREFIX, ObservedFiles, ScanBounds, ScanReport
 from lyra.sage.session.files.state import FileChange, FileState, encode_name, look_at, open_parent, read_name
 from lyra.sandbox.paths import Beneath
 
@@ -115,7 +116,12 @@ def _remove(root: Beneath, planned: PlannedPath, _contents: KeptContents) -> boo
             os.unlink(name, dir_fd=parent)
             return True
         _remove_cache(parent, name)
-        os.rmdir(name, dir_fd=parent)
+        try:
+            os.rmdir(name, dir_fd=parent)
+        except OSError as error:
+            if target != "absent" or error.errno != errno.ENOTEMPTY or not _holds_caches(parent, name):
+                raise
+            return False
     return True
 
 
@@ -192,6 +198,17 @@ def _make_above(root: Beneath, path: str) -> None:
     _make_above(root, folder)
     with open_parent(root, folder) as (parent, name), suppress(FileExistsError):
         os.mkdir(name, dir_fd=parent)
+
+
+def _holds_caches(parent: int, name: str) -> bool:
+    """Return whether all that is left in a folder can be made again: it is a cache itself, or has only caches."""
+    folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        names = os.listdir(folder)
+        marked = [any(os.access(f"{entry}/{mark}", os.F_OK, dir_fd=folder) for mark in CACHE_MARKS) for entry in names]
+        return bool(CACHE_MARKS.intersection(names)) or all(marked)
+    finally:
+        os.close(folder)
 
 
 def _remove_cache(parent: int, name: str) -> None:

@@ -21,6 +21,7 @@ from lyra.sage.terminal.text.styled_lines import (
     indent_lines,
     scrub,
     scrub_lines,
+    wrap,
     wrap_text,
 )
 
@@ -105,7 +106,8 @@ def block_lines(block: Any, width: int, facts: TerminalFacts) -> list[Line]:
     if isinstance(block, str):
         block = {"type": "text", "text": block}
     lay_out = _BLOCKS.get(str(block.get("type")), _lines)
-    title: list[Line] = [[("strong", f"{' ' * MARGIN}{exact(str(block['title']))}")]] if block.get("title") else []
+    words = f"{' ' * MARGIN}{exact(str(block.get('title', '')))}"
+    title = wrap([("strong", words)], width, hanging=MARGIN) if block.get("title") else []
     return [*title, *lay_out(block, width, facts)]
 
 

@@ -341,7 +341,7 @@ _REMADE: Final = frozenset(
     )
 )
 _NOT_ENTERED: Final = _REMADE.union(OBEYED_KEYS)
-_MARKS: Final = frozenset(("CACHEDIR.TAG", "pyvenv.cfg"))  # the folder with such a file can be made again
+CACHE_MARKS: Final = frozenset(("CACHEDIR.TAG", "pyvenv.cfg"))  # the folder with such a file can be made again
 _REPOSITORY: Final = frozenset(("HEAD", "objects", "refs"))  # a folder with these is a repository without files
 
 
@@ -448,6 +448,6 @@ def _choose(names: FolderNames, folder: str) -> _Choice:
         tuple(entry.path for entry in kept if entry.is_folder),
         tuple(sorted(entry.path for entry in inside if entry.is_folder and entry.name not in _NOT_ENTERED)),
         tuple(entry.path for entry in inside if entry.name.startswith(LEFTOVER_PREFIX)),
-        not _MARKS.isdisjoint(inner_names) or inner_names >= _REPOSITORY,
+        not CACHE_MARKS.isdisjoint(inner_names) or inner_names >= _REPOSITORY,
     )
     return choice
