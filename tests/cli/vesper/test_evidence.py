@@ -113,10 +113,16 @@ def test_a_node_that_breaks_its_own_contract_fails(vesper, lyra):
     (lyra.folder / "unsure.vsp").write_text(UNSURE, encoding="utf-8")
     done = vesper("test", "unsure.vsp", "--allow-no-tests", "--json")
     broken = {"kind": "postcondition_failed", "expression": "success => left >= 0", "input": {"a": 0, "b": 1}}
+    broken["sides"] = ["-1 >= 0 is false"]
     assert (done.returncode, told(done)["violations"]) == (1, [{"node": "unsure_v1", **broken}])
     assert vesper("test", "unsure.vsp", "--allow-no-tests", "--no-search").returncode == 0
     done = vesper("verify", "unsure.vsp", "-n", "300")
     assert (done.returncode, "breaks its contract: postcondition_failed: success" in done.stdout) == (1, True)
+    assert "\n  where -1 >= 0 is false\n" in done.stdout
+    secret = UNSURE.replace("[{min: 0}]}}", "[{min: 0}], sensitive: true}}")
+    (lyra.folder / "unsure.vsp").write_text(secret, encoding="utf-8")
+    hidden = vesper("verify", "unsure.vsp", "-n", "300")
+    assert (hidden.returncode, "breaks its contract" in hidden.stdout, "-1" in hidden.stdout) == (1, True, False)
 
 
 CUT = """\

@@ -17,11 +17,11 @@ from lyra.vesper.confidence import lower_bound
 from lyra.vesper.direct.run import run as direct
 from lyra.vesper.evidence import differential
 from lyra.vesper.evidence.compare import compare
-from lyra.vesper.evidence.differential import Corpus, shrink
+from lyra.vesper.evidence.differential import Corpus
 from lyra.vesper.evidence.inputs import Boundaries, InputGenerator
 from lyra.vesper.evidence.likely_inputs import fitting_drawer
 from lyra.vesper.evidence.rooms import finite_inputs
-from lyra.vesper.evidence.search import SearchCase
+from lyra.vesper.evidence.search import SearchCase, shrink
 from lyra.vesper.evidence.seen import InputTexts
 from lyra.vesper.ir import LoopStep, NodeInput, NodeProgram
 from lyra.vesper.nodes import load

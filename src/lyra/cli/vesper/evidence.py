@@ -52,12 +52,17 @@ def _data(evidence: NodeEvidence, min_successes: int) -> dict[str, Any]:
 
 def violation_data(violation: Violation, program: NodeProgram) -> dict[str, Any]:
     """Return an input with which a node breaks its own contract, as JSON, without sensitive values."""
+    from lyra.vesper.check.derived import find_hidden_names
+    from lyra.vesper.evidence.answers import names_in
     from lyra.vesper.runtime.privacy import readable_inputs, redaction_of
     from lyra.vesper.values.json_values import json_shape
 
+    contracts = [row for row in (*program.postconditions, *program.invariants) if row.text == violation.expression]
+    is_hidden = any(find_hidden_names(program) & names_in(contract.expression) for contract in contracts)
     head = {"node": program.node_id, "kind": violation.kind, "expression": violation.expression}
     made_up = redaction_of(program, violation.input).value(json_shape(violation.answers))
-    more = {"made_up_answers": made_up} if made_up else {}
+    sides = {"sides": list(violation.sides)} if violation.sides and not is_hidden else {}
+    more = {**sides, **({"made_up_answers": made_up} if made_up else {})}
     return {**head, "input": readable_inputs(program, violation.input), **more}
 
 
@@ -73,6 +78,8 @@ def path_divergence_data(divergence: PathDivergence, program: NodeProgram) -> di
 def violation_lines(row: Mapping[str, Any]) -> Iterator[str]:
     yield f"the node breaks its contract: {row['kind']}: {row['expression']}"
     yield f"  with {json.dumps(row['input'], ensure_ascii=False, default=str)}"
+    for side in row.get("sides", ()):
+        yield f"  where {side}"
     if row.get("made_up_answers"):
         answers = json.dumps(row["made_up_answers"], ensure_ascii=False, default=str)
         yield f"  where the acts answered {answers} (made up, of the types that the node takes)"

@@ -8,15 +8,11 @@ report and added to the corpus, a folder with one small JSON file each, as are i
 raises differs from one that does not. Programs with effects run the first path in a simulated world, and the second
 against a replay of it; nodes that are called run on both paths. An accepted input with which the node breaks its own
 contract is a `Violation`.
-
-`shrink(inputs, still_fails)` tries simpler values one at a time and keeps each that still fails, until none does or the
-number of attempts is used up. Simpler means: absent, null, zero, false, empty, shorter, nearer to zero, fewer digits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from decimal import Decimal
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -33,7 +29,7 @@ from lyra.vesper.direct import run as direct_path
 from lyra.vesper.evidence.answers import names_in
 from lyra.vesper.evidence.compare import compare
 from lyra.vesper.evidence.reach import ReachPlan, Watched, watch
-from lyra.vesper.evidence.search import InputSearch, SearchCase
+from lyra.vesper.evidence.search import InputSearch, SearchCase, shrink
 from lyra.vesper.evidence.seen import ACCEPTED, SUCCEEDED, InputTexts, SeenInputs
 from lyra.vesper.evidence.worlds import (
     CallableNodes,
@@ -94,6 +90,7 @@ class Violation(msgspec.Struct, frozen=True):
     expression: str  # the contract, or the step that failed
     input: dict[str, Any]
     answers: dict[str, Any] = {}  # by step: what the acts were made to answer
+    sides: tuple[str, ...] = ()  # each comparison of the contract that is false, with its values
 
 
 class ComparisonReport(msgspec.Struct, frozen=True):
@@ -509,8 +506,11 @@ class _Comparing:
 
         kind = outcome.error.code
         small = shrink(case.inputs, still_breaks)
-        end = self.pair.run(msgspec.structs.replace(case, inputs=small), self.contexts[case.context])
-        kept[kind, place] = Violation(kind, place, small, _answers_of(end.world))
+        smallest = msgspec.structs.replace(case, inputs=small)
+        world = self.pair.run(smallest, self.contexts[case.context]).world
+        watched = self.watch(smallest, world) if kind in _CONTRACTS else None
+        sides = () if watched is None else watched.sides
+        kept[kind, place] = Violation(kind, place, small, _answers_of(world), sides)
 
     def _place(self, case: SearchCase, outcome: Outcome) -> str:
         """Return the contract that an execution breaks, or the step at which it failed."""
@@ -591,107 +591,3 @@ class Corpus:
                 hint = 'it has {"node_id": …, "inputs": {…}}; `vesper verify --corpus` writes such files'
                 raise ConfigError(f"{path} has no kept input: {error}", hint=hint) from None
         return kept
-
-
-# ---------------------------------------------------------------- shrinking
-
-ATTEMPTS_MAX: Final = 2000
-_DIGITS_MAX: Final = 60
-
-
-def shrink(
-    inputs: Mapping[str, Any], still_fails: Callable[[dict[str, Any]], bool], attempts_max: int = ATTEMPTS_MAX
-) -> dict[str, Any]:
-    """Return the simplest inputs that were reached and still fail."""
-    best = dict(inputs)
-    left = attempts_max
-    improved = True
-    while improved and left > 0:
-        improved = False
-        for candidate in _simpler_map(best):
-            left -= 1
-            if still_fails(candidate):
-                best, improved = candidate, True
-                break
-            if left <= 0:
-                break
-    return best
-
-
-def simpler(value: Any) -> Iterator[Any]:
-    """Yield values that are simpler than this one, the simplest first."""
-    match value:
-        case bool():
-            if value:
-                yield False
-        case int():
-            yield from _simpler_integers(value)
-        case float():
-            if value == int(value) if abs(value) < 1e15 else False:
-                yield int(value)
-        case Decimal():
-            yield from _simpler_decimals(value)
-        case str():
-            yield from _simpler_texts(value)
-        case bytes():
-            yield from (value[:length] for length in _shorter(len(value)))
-        case list():
-            yield from _simpler_lists(value)
-        case dict():
-            yield from _simpler_map(value)
-
-
-def _simpler_integers(value: int) -> Iterator[int]:
-    if value == 0:
-        return
-    yield 0
-    if value < 0:
-        yield -value
-    step = value // 2 if value > 0 else -(-value // 2)
-    while step:
-        yield value - step
-        step = int(step / 2) if abs(step) < 2**53 else step // 2
-
-
-def _simpler_decimals(value: Decimal) -> Iterator[Decimal]:
-    if not value.is_finite() or len(value.as_tuple().digits) > _DIGITS_MAX:
-        yield Decimal(0)
-        return
-    if value != 0 or value.is_signed() or value.as_tuple().exponent != 0:
-        yield Decimal(0)
-    if value < 0:
-        yield abs(value)
-    exponent = value.as_tuple().exponent
-    if isinstance(exponent, int) and exponent < 0:
-        yield Decimal(int(value))
-        yield value.quantize(Decimal((0, (1,), exponent + 1)))
-    coefficient = int(value.scaleb(-exponent)) if isinstance(exponent, int) else 0
-    for number in _simpler_integers(coefficient):
-        yield Decimal(number).scaleb(exponent) if isinstance(exponent, int) else Decimal(0)
-
-
-def _shorter(length: int) -> Iterator[int]:
-    """Yield shorter lengths: 0, the half, one less."""
-    yield from sorted({0, length // 2, length - 1} & set(range(length)))
-
-
-def _simpler_texts(value: str) -> Iterator[str]:
-    yield from (value[:length] for length in _shorter(len(value)))
-    if len(value) <= 64:
-        yield from (value[:index] + value[index + 1 :] for index in range(len(value)))
-        for index, char in enumerate(value):
-            yield from (value[:index] + plain + value[index + 1 :] for plain in "0a" if plain < char)
-
-
-def _simpler_lists(value: list[Any]) -> Iterator[list[Any]]:
-    yield from (value[:length] for length in _shorter(len(value)))
-    yield from (value[:index] + value[index + 1 :] for index in range(len(value)))
-    for index, item in enumerate(value):
-        yield from ([*value[:index], other, *value[index + 1 :]] for other in simpler(item))
-
-
-def _simpler_map(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for name in value:
-        yield {other: item for other, item in value.items() if other != name}
-    for name, item in value.items():
-        yield from ({**value, name: other} for other in simpler(item))

@@ -29,9 +29,10 @@ from lyra.vesper.check.types import element_of, field_type
 from lyra.vesper.effects.request import EffectError, EffectRequest, TransactionBody, TransactionEnd
 from lyra.vesper.evidence.answers import AnswerForms
 from lyra.vesper.evidence.compare import compare
-from lyra.vesper.evidence.differential import RunPath, default_paths, shrink
+from lyra.vesper.evidence.differential import RunPath, default_paths
 from lyra.vesper.evidence.inputs import InputGenerator
 from lyra.vesper.evidence.likely_inputs import LikelyInputs
+from lyra.vesper.evidence.search import shrink
 from lyra.vesper.evidence.worlds import RememberingWorld, SimulatedLog, SimulatedReplay, executions, open_execution
 from lyra.vesper.ir import NodeOutput, NodeProgram, ReturnStep
 from lyra.vesper.nodes.model import ContractText, Node, PropertyTest

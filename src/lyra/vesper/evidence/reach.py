@@ -10,7 +10,9 @@ and give names with the reason why they cannot be reached.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
@@ -23,11 +25,13 @@ from lyra.vesper.evidence.inputs import parts_of
 from lyra.vesper.evidence.rooms import Room, outcome_of, rooms_of
 from lyra.vesper.reference.evaluate import evaluate
 from lyra.vesper.reference.run import ReferenceWalk, get_writes
+from lyra.vesper.values.json_values import json_shape
 from lyra.vesper.values.outcome import CODES, Execution, NodeError, Outcome
 from lyra.vesper.values.types import EnumType, without_null
 
 PROVERS: Final[list[Callable[[ir.NodeProgram], Mapping[str, str]]]] = []
 _PAIRS_MAX: Final = 48  # operands of comparisons that are kept of one execution
+_SHOWN_MAX: Final = 100  # characters of a value
 _ROUNDS_MAX: Final = 8  # of a loop in which the same comparison is looked at
 
 
@@ -72,6 +76,7 @@ class Watched(NamedTuple):
     names: set[str]
     pairs: list[tuple[Any, Any]]  # operands of comparisons
     last_step: str
+    sides: tuple[str, ...]  # each comparison that is false in a contract that was broken, with its values
 
 
 def watch(plan: ReachPlan, inputs: Mapping[str, Any], execution: Execution, effects: Effects | None = None) -> Watched:
@@ -82,7 +87,7 @@ def watch(plan: ReachPlan, inputs: Mapping[str, Any], execution: Execution, effe
         walk.names.add(f"error {outcome.error.code}")
     walk.features.add(("ending", outcome.status if outcome.error is None else outcome.error.code, walk.is_accepted))
     walk.features.update(walk.names)
-    return Watched(outcome, walk.is_accepted, walk.features, walk.names, walk.pairs, walk.last_step)
+    return Watched(outcome, walk.is_accepted, walk.features, walk.names, walk.pairs, walk.last_step, walk.sides)
 
 
 class _WatchedWalk(ReferenceWalk):
@@ -97,6 +102,7 @@ class _WatchedWalk(ReferenceWalk):
         self.names: set[str] = set()
         self.pairs: list[tuple[Any, Any]] = []
         self.last_step = ""
+        self.sides: tuple[str, ...] = ()
         self.rounds: dict[int, int] = {}
 
     def names_of(self, expression: ir.TypedExpression) -> set[str]:
@@ -117,7 +123,18 @@ class _WatchedWalk(ReferenceWalk):
     def is_broken(self, contract: ir.Contract, variables: dict[str, Any]) -> bool:
         if contract.expression is not None:
             self.note(contract.expression, variables)
-        return super().is_broken(contract, variables)
+        if not super().is_broken(contract, variables):
+            return False
+        self.sides = tuple(self._false_comparisons(contract.expression, variables))
+        return True
+
+    def _false_comparisons(self, condition: ir.TypedExpression | None, variables: dict[str, Any]) -> Iterator[str]:
+        for _, atom in self.plan.atoms.get(id(condition), ()):
+            if isinstance(atom, ir.Compare):
+                with suppress(NodeError):
+                    left, right = (evaluate(side, variables, self.budget) for side in (atom.left, atom.right))
+                    if evaluate(atom, variables, self.budget) is False:
+                        yield f"{_show(left)} {atom.operator} {_show(right)} is false"
 
     def all_true(self, checks: Iterable[ir.Condition], local: dict[str, Any]) -> bool:
         checks = tuple(checks)
@@ -166,6 +183,12 @@ class _WatchedWalk(ReferenceWalk):
                     self.features.add((number, evaluate(atom, variables, self.budget) is True))
             except NodeError:
                 self.features.add((number, "error"))
+
+
+def _show(value: Any) -> str:
+    shown = json_shape(value)
+    text = shown if isinstance(value, Decimal) else json.dumps(shown, ensure_ascii=False)
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}…"
 
 
 def _distance(left: Any, right: Any) -> Any:
