@@ -200,6 +200,26 @@ async def test_a_custom_command_attaches_the_image_that_it_names(project: Projec
     assert "line 2" in str([part for part in parts if part["type"] == "text"])
 
 
+async def test_an_image_that_may_not_be_read_is_not_sent(project: Project) -> None:
+    """By a rule, wherever it is named; a command's text opens nothing outside the project, what a person types does."""
+    outside = project.home / "private.png"
+    outside.write_bytes(PNG)
+    (project.folder / "secret.png").write_bytes(PNG)
+    folder = project.home / ".config/lyra/commands"
+    folder.mkdir(parents=True)
+    (folder / "look.md").write_text(f"See {outside} and secret.png")
+    async with project.open(options={"deny": ("Read(secret.png)",)}) as session:
+        typed = await attach(session, f"see {outside} and @secret.png")
+        named = await run_command(session, "/look")
+    assert ([note.partition(":")[0] for note in typed.notes], len(typed.images)) == (
+        ["image private.png, 48 bytes", "secret.png is not sent"],
+        1,
+    )
+    told = str(named.blocks)
+    assert ("private.png is not sent" in told, "secret.png is not sent" in told) == (True, True)
+    assert "images" not in named.send_with
+
+
 def test_what_is_no_image_is_not_sent(tmp_path: Path) -> None:
     """A file that only has the name of an image is told; one that does not exist is text."""
     (tmp_path / "no.png").write_text("secret")
