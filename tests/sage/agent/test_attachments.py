@@ -177,7 +177,7 @@ async def test_an_attached_image_is_sent_once(project: Project) -> None:
         attached = await attach(session, "see @shot.png")
         assert (attached.own, len(attached.images)) == ("", 1)
         await say(session, "see @shot.png", **attached.send_with)
-        parts = session.messages[0].content
+        parts: Any = session.messages[0].content
     assert [part["type"] for part in parts] == ["text", "image"]
 
 
@@ -195,7 +195,7 @@ async def test_a_custom_command_attaches_the_image_that_it_names(project: Projec
         assert "image other.png, 48 bytes" in told
         assert result.prompt is not None
         await say(session, result.prompt, **result.send_with)
-        parts = session.messages[0].content
+        parts: Any = session.messages[0].content
     assert [part["type"] for part in parts].count("image") == 2
     assert "line 2" in str([part for part in parts if part["type"] == "text"])
 
