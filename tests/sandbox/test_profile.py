@@ -35,6 +35,18 @@ def test_rules_become_folders(tmp_path):
     assert profile.egress is None
 
 
+def test_environments_at_home_are_those_that_may_be_read(tmp_path, monkeypatch):
+    """Whole folders of them, and one alone; a folder without `pyvenv.cfg` is none."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in (".venvs/web", ".venvs/notes", ".virtualenvs/old", "work/.venv"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in (".venvs/web", ".virtualenvs/old", "work/.venv"):
+        (tmp_path / name / "pyvenv.cfg").touch()
+    profile = Profile(str(tmp_path / "work"), readable=(f"{tmp_path}/.venvs", f"{tmp_path}/work/.venv", "/usr"))
+    assert profile.find_home_links() == [(".venvs", f"{tmp_path}/.venvs")]
+    assert sorted(profile.list_environments()) == [f"{tmp_path}/.venvs/web", f"{tmp_path}/work/.venv"]
+
+
 def test_writing_and_the_network_need_rules(tmp_path):
     """Each of them is there exactly when the Grant names it."""
     ws = str(tmp_path)

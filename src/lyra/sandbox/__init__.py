@@ -29,9 +29,8 @@ if not TYPE_CHECKING:  # type checkers read the imports above
         __name__,
         {
             "paths": "Beneath",
-            "job": "Job Pipes Result",
+            "job": "Job Output Pipes Result",
             "profile": "Limits Profile",
-            "output": "Output",
             "sandbox": "Sandbox TierState examine",
         },
     )

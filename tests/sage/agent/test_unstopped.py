@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lyra.agents.session.events import AgentEvent, Retrying
 from lyra.agents.session.replies import GO_ON
 from lyra.core.providers import answer_tokens_max
 from tests.real_models import Answer, Call, FakeVendor, Vendor
@@ -225,6 +226,17 @@ async def test_waits_grow_up_to_a_longest_one(provider: FakeVendor, vendor: Vend
     assert waits[0] == pytest.approx(0.02, rel=0.21)
     assert waits[1] == pytest.approx(0.04, rel=0.21)
     assert max(waits) <= 0.06
+
+
+async def test_who_orders_a_summary_is_told_of_waits(vendor: Vendor, provider: FakeVendor, place: Project) -> None:
+    provider.say(Answer("One."), Answer("Two."), Answer("no room", status=529), Answer("They said one."))
+    events: list[AgentEvent] = []
+    async with place.open(model=vendor.model) as session:
+        for text in ("a", "b"):
+            await say(session, text)
+        await session.process.compact(on_event=events.append)
+    waits = [event for event in events if isinstance(event, Retrying)]
+    assert [(event.reason, event.attempt) for event in waits] == [("overloaded", 2)]
 
 
 async def test_an_interrupt_ends_the_wait(vendor: Vendor, provider: FakeVendor, place: Project) -> None:

@@ -6,8 +6,6 @@ fits exactly is taken, anything else is a ValueError with the reason. Paths coer
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
@@ -23,6 +21,7 @@ from lyra.vesper.ir import NodeProgram, Step, TypedExpression
 from lyra.vesper.loading import ERROR, INFO, WARNING, Issues
 from lyra.vesper.nodes.model import Node, StepDeclaration
 from lyra.vesper.nodes.reader import close_to
+from lyra.vesper.values.json_values import read_base64
 from lyra.vesper.values.limits import NUMBER_DIGITS_MAX, NUMBER_EXPONENT_MAX
 from lyra.vesper.values.types import (
     ANY,
@@ -185,10 +184,7 @@ def _scalar(value: Any, kind: ValueType) -> Any:
         match = _DURATION.match(value) if isinstance(value, str) else None
         return _EXACT.multiply(Decimal(match[1]), _SECONDS[match[2]]) if match else _decimal(value, None)
     if kind == BYTES:
-        try:
-            return base64.b64decode(value, validate=True) if isinstance(value, str) else None
-        except (binascii.Error, ValueError):
-            return None
+        return read_base64(value) if isinstance(value, str) else None
     return None
 
 

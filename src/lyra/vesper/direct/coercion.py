@@ -7,8 +7,6 @@ declared scale, and nothing is parsed. Both are built once per type; a run only 
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -20,6 +18,7 @@ import msgspec
 from lyra.vesper.direct.frames import MISSING
 from lyra.vesper.direct.numbers import EXACT, key_text, kind_of, normalize_decimal
 from lyra.vesper.ir import NodeInput
+from lyra.vesper.values.json_values import read_base64
 from lyra.vesper.values.limits import DECIMAL_DIGITS_MAX, DECIMAL_EXPONENT_MAX, VALUE_DEPTH_MAX
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import (
@@ -91,12 +90,10 @@ def _bytes(value: Any) -> bytes:
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
-        try:
-            if len(value) % 4 == 0:  # the library accepts a needless = after whole groups
-                return base64.b64decode(value, validate=True)
-        except (binascii.Error, ValueError):
-            pass
-        raise Misfit("the text is not base64")
+        data = read_base64(value)
+        if data is None:
+            raise Misfit("the text is not base64")
+        return data
     raise _misfit(value, "bytes")
 
 

@@ -7,8 +7,6 @@ by way of a binary float: a float counts as the decimal that its shortest text s
 
 from __future__ import annotations
 
-import base64
-import binascii
 import math
 import re
 from collections.abc import Callable
@@ -18,6 +16,7 @@ from typing import Any, Final
 
 from lyra.vesper.python.numbers import EXACT, kind_of
 from lyra.vesper.python.operators import key_text
+from lyra.vesper.values.json_values import read_base64
 from lyra.vesper.values.limits import DECIMAL_DIGITS_MAX, DECIMAL_EXPONENT_MAX, VALUE_DEPTH_MAX
 from lyra.vesper.values.outcome import NodeError
 from lyra.vesper.values.types import INTEGER_MAX, INTEGER_MIN
@@ -108,12 +107,10 @@ def to_bytes(value: Any, where: str) -> bytes:
         return value
     if not isinstance(value, str):
         raise _mismatch(where, "bytes, or their base64 text", value)
-    try:
-        if len(value) % 4 == 0:  # the library accepts a needless = after whole groups
-            return base64.b64decode(value, validate=True)
-    except (binascii.Error, ValueError):
-        pass
-    raise Mismatch(f"{where} must be base64 text")
+    data = read_base64(value)
+    if data is None:
+        raise Mismatch(f"{where} must be base64 text")
+    return data
 
 
 def to_timestamp(value: Any, where: str) -> datetime:
