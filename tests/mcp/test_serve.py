@@ -71,7 +71,8 @@ def server(folder: Path, *args: str) -> AbstractAsyncContextManager[Any]:
     parameters = StdioServerParameters(
         command=command, args=[*words, "mcp", "serve", *args], cwd=str(folder), env=environment(folder)
     )
-    return stdio_client(parameters, errlog=sys.__stderr__ or sys.stderr)  # what is usual there was closed since the import
+    # The stream that is usual there is that of its import, which may be closed by now.
+    return stdio_client(parameters, errlog=sys.__stderr__ or sys.stderr)
 
 
 async def call(client: Client, name: str, /, **arguments: Any) -> tuple[bool, str]:
