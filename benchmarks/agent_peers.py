@@ -42,7 +42,8 @@ def measured(size: Size) -> list[Peer]:
 def _measure(key: str, size: Size) -> Peer:
     root = Path(__file__).parent.parent
     own = root / ".venv" / "peers" / "bin" / "python"
-    for interpreter in filter(None, [os.environ.get("LYRA_BENCH_PYTHON"), own.exists() and str(own), sys.executable]):
+    known = [os.environ.get("LYRA_BENCH_PYTHON"), str(own) if own.exists() else None, sys.executable]
+    for interpreter in filter(None, known):
         counts = [str(size.of(200, 2)), str(size.of(5, 1)), str(size.of(IN_FLIGHT, 2))]
         command = [interpreter, "-m", "benchmarks.agent_peers", key, *counts]
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300, check=False)

@@ -14,6 +14,7 @@ import sqlite3
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -39,10 +40,11 @@ class _Connection(sqlite3.Connection):
     def __init__(self, *args: Any, **options: Any) -> None:
         self._is_closed = False
         super().__init__(*args, **options)
-        lines, frame = [], sys._getframe(1)
+        lines: list[str] = []
+        frame: FrameType | None = sys._getframe(1)
         while frame is not None and len(lines) < _FRAMES:
             lines.append(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}")
-            frame = frame.f_back  # type: ignore[assignment]
+            frame = frame.f_back
         self._made = (_test, os.getpid(), lines)
 
     def close(self) -> None:
@@ -56,7 +58,8 @@ class _Connection(sqlite3.Connection):
 
 
 def _connecting(*args: Any, **options: Any) -> sqlite3.Connection:
-    return _connect(*args, **{"factory": _Connection, **options})
+    connection: sqlite3.Connection = _connect(*args, **{"factory": _Connection, **options})
+    return connection
 
 
 def _opening(store: SqliteStore, *args: Any, **kwargs: Any) -> None:
@@ -75,7 +78,7 @@ def _recording(name: str, known: Any) -> None:
         _recorded.append((str(path), known.location))
 
 
-sqlite3.connect = _connecting
+sqlite3.connect = _connecting  # type: ignore[assignment]
 SqliteStore.__init__ = _opening  # type: ignore[method-assign, assignment]
 standing._write_record = _recording
 

@@ -7,12 +7,15 @@ import contextlib
 import json
 import os
 import subprocess
+import sys
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from lyra.errors import ConfigError
@@ -63,11 +66,13 @@ def environment(folder: Path) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "HOME": str(folder.parent / "home"), "PYTHONPATH": PYTHONPATH}
 
 
-def server(folder: Path, *args: str) -> StdioServerParameters:
+def server(folder: Path, *args: str) -> AbstractAsyncContextManager[Any]:
     command, *words = warm.command("lyra.cli.main:main")
-    return StdioServerParameters(
+    parameters = StdioServerParameters(
         command=command, args=[*words, "mcp", "serve", *args], cwd=str(folder), env=environment(folder)
     )
+    # The stream that is usual there is that of its import, which may be closed by now.
+    return stdio_client(parameters, errlog=sys.__stderr__ or sys.stderr)
 
 
 async def call(client: Client, name: str, /, **arguments: Any) -> tuple[bool, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import lyra
@@ -41,13 +43,13 @@ def test_the_same_words_are_told_and_then_end_the_turn() -> None:
     assert not any(checks(["Next."] * 20))
 
 
-def make_agent(model: object, *, polling: bool) -> Agent:
+def make_agent(model: Any, *, polling: bool) -> Agent:
     @tool(polling=polling, trusted=True)
     def state() -> str:
         """How the build goes."""
         return "building"
 
-    return Agent("a", model=model, tools=[state])  # type: ignore[arg-type]
+    return Agent("a", model=model, tools=[state])
 
 
 CALL = {"tool_calls": [{"name": "state", "arguments": {}}], "text": WORDS}

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from lyra.cli.app import Invocation
 from lyra.cli.commands import doctor
+from lyra.config import Config
 from lyra.server import machine_checks
 from lyra.store.sqlite import SqliteStore
 
@@ -114,20 +117,32 @@ def test_other_stores(lyra, store, state, detail):
     assert "hunter2" not in done.stdout + done.stderr
 
 
-def test_a_postgres_url_is_tried_as_the_driver_takes_it():
+def _find_store(target: object) -> machine_checks.Finding:
+    return machine_checks._store(Config.load(flags=(f"kernel.store={target}",)))
+
+
+def test_a_postgres_url_is_tried_as_the_driver_takes_it(monkeypatch):
     """The schema is for our store; everything else reaches the server."""
-    assert machine_checks._for_driver("postgresql://h/d?schema=a&sslmode=require") == "postgresql://h/d?sslmode=require"
-    assert machine_checks._for_driver("postgresql://h/d") == "postgresql://h/d"
+    tried = []
+
+    def connect(url: str, **_: Any) -> io.StringIO:
+        tried.append(url)
+        return io.StringIO()
+
+    monkeypatch.setattr(psycopg, "connect", connect)
+    assert _find_store("postgresql://h/d?schema=a&sslmode=require").state == "ok"
+    assert _find_store("postgresql://h/d").state == "ok"
+    assert tried == ["postgresql://h/d?sslmode=require", "postgresql://h/d"]
 
 
 def test_a_store_that_cannot_be_written(tmp_path, monkeypatch):
     """Said before a kernel finds out."""
     path = tmp_path / "x.db"
-    assert machine_checks._file_store(str(path)).detail.endswith("not created yet")
+    assert _find_store(path).detail.endswith("not created yet")
     monkeypatch.setattr(os, "access", lambda *_args: False)
-    assert machine_checks._file_store(str(path)).state == "problem"
+    assert _find_store(path).state == "problem"
     SqliteStore(path).close()
-    assert machine_checks._file_store(str(path)) == machine_checks.Finding(
+    assert _find_store(path) == machine_checks.Finding(
         "store", "problem", f"{path} cannot be written", "change its owner or its mode"
     )
 
@@ -142,7 +157,7 @@ def test_a_missing_extra_is_one_sentence_with_the_command(monkeypatch):
         missing = {row.name: row.how for row in doctor.examine(Invocation()) if row.state == "missing"}
         assert missing[extra] == f"pip install 'lyra-agents[{extra}]'"
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    assert machine_checks._postgres_store("shown", "postgresql://h").how == "pip install 'lyra-agents[postgres]'"
+    assert _find_store("postgresql://h").how == "pip install 'lyra-agents[postgres]'"
 
 
 def test_sqlite_is_tried(monkeypatch, tmp_path):

@@ -12,7 +12,7 @@ import pytest
 
 from lyra.server.client.worker import Worker
 from lyra.server.serve import Server
-from tests.server.grpc.test_tls import issue
+from tests.server.certificates import issue
 
 TOKEN = "operator-token-0123456789"
 ADA = "ada-token-0123456789abcdef"

@@ -86,7 +86,7 @@ def test_a_node_calls_those_beside_its_own_file(vesper):
 
 
 @pytest.fixture
-def stock(vesper) -> VesperCommand:
+def stock(vesper: VesperCommand) -> VesperCommand:
     (vesper.folder / "take.vsp").write_text(TAKE, encoding="utf-8")
     with closing(sqlite3.connect(vesper.folder / "s.db")) as database:
         database.execute("CREATE TABLE stock (units INTEGER)")

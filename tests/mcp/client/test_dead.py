@@ -254,7 +254,7 @@ def test_a_command_that_is_not_there(tmp_path):
         async with using(tiny(command="no-such-program"), folder=tmp_path) as use:
             failure = use.state("tiny").failure
             assert (failure.kind, failure.recoverable) == ("exec", False)
-            assert "readable" in failure.message
+            assert "there is no program no-such-program: install it" in failure.message
             assert use.state("tiny").restarts == 0
 
     run(main())

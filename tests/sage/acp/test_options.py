@@ -57,7 +57,8 @@ async def test_answers(vendor: Vendor, provider: FakeVendor, desk: Desk) -> None
     """How long one may be, and how much the model thinks before it."""
     write_settings(vendor, desk.folder / "home")
     words = ("--model", vendor.model, "--max-tokens", "700", "--effort", "high")
-    async with desk.editor(model="", words=words, **vendor.variables(provider.url)) as (_, agent):
+    variables: dict[str, Any] = vendor.variables(provider.url)
+    async with desk.editor(model="", words=words, **variables) as (_, agent):
         session = (await agent.new_session(cwd=str(desk.work), mcp_servers=[])).session_id
         await agent.prompt(session_id=session, prompt=text("go"))
     assert provider.requests[-1].asks_to_think

@@ -151,7 +151,7 @@ SLEEP = Call("Bash", {"command": "sleep 1"})
 
 async def begin_prompt(agent: Any, editor: Editor, session: str, words: str) -> asyncio.Future[Any]:
     """A prompt whose first call is under way."""
-    prompt = asyncio.ensure_future(agent.prompt(session_id=session, prompt=text(words)))
+    prompt: asyncio.Future[Any] = asyncio.ensure_future(agent.prompt(session_id=session, prompt=text(words)))
     await editor.until(lambda: editor.of("tool_call"))
     return prompt
 
@@ -219,10 +219,9 @@ async def test_effort_and_mode_are_settings_of_the_session(
         assert [choice.value for choice in options["effort"].options] == ["usual", "none", "low", "medium", "high"]
         assert options["effort"].current_value == "high"
         await agent.prompt(session_id=session, prompt=text("Hi"))
-        assert provider.requests[-1].asks_to_think
         await agent.set_config_option(session_id=session, config_id="effort", value="usual")
         await agent.prompt(session_id=session, prompt=text("Hi"))
-        assert not provider.requests[-1].asks_to_think
+        assert [request.asks_to_think for request in provider.requests] == [True, False]
         editor.take()
         await agent.prompt(session_id=session, prompt=text("/effort low"))
         (told,) = editor.of("config_option_update")

@@ -177,7 +177,7 @@ async def test_an_attached_image_is_sent_once(project: Project) -> None:
         attached = await attach(session, "see @shot.png")
         assert (attached.own, len(attached.images)) == ("", 1)
         await say(session, "see @shot.png", **attached.send_with)
-        parts = session.messages[0].content
+        parts: Any = session.messages[0].content
     assert [part["type"] for part in parts] == ["text", "image"]
 
 
@@ -195,9 +195,29 @@ async def test_a_custom_command_attaches_the_image_that_it_names(project: Projec
         assert "image other.png, 48 bytes" in told
         assert result.prompt is not None
         await say(session, result.prompt, **result.send_with)
-        parts = session.messages[0].content
+        parts: Any = session.messages[0].content
     assert [part["type"] for part in parts].count("image") == 2
     assert "line 2" in str([part for part in parts if part["type"] == "text"])
+
+
+async def test_an_image_that_may_not_be_read_is_not_sent(project: Project) -> None:
+    """By a rule, wherever it is named; a command's text opens nothing outside the project, what a person types does."""
+    outside = project.home / "private.png"
+    outside.write_bytes(PNG)
+    (project.folder / "secret.png").write_bytes(PNG)
+    folder = project.home / ".config/lyra/commands"
+    folder.mkdir(parents=True)
+    (folder / "look.md").write_text(f"See {outside} and secret.png")
+    async with project.open(options={"deny": ("Read(secret.png)",)}) as session:
+        typed = await attach(session, f"see {outside} and @secret.png")
+        named = await run_command(session, "/look")
+    assert ([note.partition(":")[0] for note in typed.notes], len(typed.images)) == (
+        ["image private.png, 48 bytes", "secret.png is not sent"],
+        1,
+    )
+    told = str(named.blocks)
+    assert ("private.png is not sent" in told, "secret.png is not sent" in told) == (True, True)
+    assert "images" not in named.send_with
 
 
 def test_what_is_no_image_is_not_sent(tmp_path: Path) -> None:

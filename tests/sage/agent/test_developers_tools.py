@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,7 +59,7 @@ def home(project: Project, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
-async def run(project: Project, *commands: str, **options: object) -> list[str]:
+async def run(project: Project, *commands: str, **options: Any) -> list[str]:
     person = Person("allow")
     async with project.open(*bash(*commands), {"text": "."}, options={"attended": True}, **options) as session:
         return results(await person.talk(session, "go"))

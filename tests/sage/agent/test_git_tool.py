@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,11 +29,11 @@ def repository(project: Project) -> Project:
     return project
 
 
-def say(command: str, **more: object) -> dict[str, object]:
+def say(command: str, **more: Any) -> dict[str, Any]:
     return call("Git", command=command, **more)
 
 
-DONE = {"text": "."}
+DONE: dict[str, Any] = {"text": "."}
 
 
 async def test_a_commit_is_asked_about_and_an_undo_takes_it_back(repository: Project) -> None:

@@ -29,8 +29,9 @@ def place(vendor: Vendor, provider: FakeVendor, project: Project, monkeypatch: p
 
 def limit_sent(vendor: Vendor, body: dict[str, Any]) -> int | None:
     if vendor.name == "google":
-        return body.get("generationConfig", {}).get("maxOutputTokens")
-    return body.get(LIMITS[vendor.name])
+        body = body.get("generationConfig", {})
+    limit: int | None = body.get("maxOutputTokens" if vendor.name == "google" else LIMITS[vendor.name])
+    return limit
 
 
 async def ask(place: Project, vendor: Vendor, task: str = "Go", **options: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -243,7 +244,7 @@ async def test_an_interrupt_ends_the_wait(vendor: Vendor, provider: FakeVendor, 
     provider.say(Answer("slow down", status=429, retry_after="60"), Answer("Here I am."))
     async with place.open(model=vendor.model) as session:
         async with asyncio.timeout(10):
-            lines = []
+            lines: list[Any] = []
             async for line in session.send("Go"):
                 lines.append(line)
                 if line["type"] == "retry":

@@ -6,6 +6,7 @@ import os
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,9 +49,12 @@ def test_files_that_have_not_changed_are_not_read_again(
     files = ObservedFiles([str(folder)], contents, bounds=ScanBounds(), without=())
     read: list[int] = []
     keep = KeptContents.keep
-    monkeypatch.setattr(
-        KeptContents, "keep", lambda self, source, **more: read.append(source) or keep(self, source, **more)
-    )
+
+    def note(self: KeptContents, source: Any, **more: Any) -> Any:
+        read.append(source)
+        return keep(self, source, **more)
+
+    monkeypatch.setattr(KeptContents, "keep", note)
     monkeypatch.setattr("lyra.sage.session.files.observed._FRESH_S", 0.0)
     assert len(files.scan("user")) > _FILES
     assert len(read) == _FILES

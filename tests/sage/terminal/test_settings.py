@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from typing import Any
 
 import pytest
 
@@ -93,7 +94,7 @@ def test_a_picture_of_the_clipboard_goes_with_the_prompt(sage: SageTerminal) -> 
 def test_variables_are_settings_too(sage: SageTerminal) -> None:
     sage.write("a.py", "one\n")
     edit = call("Edit", file_path="a.py", old_string="one", new_string="two")
-    variables = {"LYRA_SAGE_KEYS": "vi", "LYRA_SAGE_NOTIFY": "bell", "LYRA_SAGE_THEME": "colour-blind"}
+    variables: dict[str, Any] = {"LYRA_SAGE_KEYS": "vi", "LYRA_SAGE_NOTIFY": "bell", "LYRA_SAGE_THEME": "colour-blind"}
     screen = sage.script(call("Read", file_path="a.py"), edit, {"text": "Done."}).start(
         "--permission-mode", "accept-edits", **variables
     )

@@ -113,7 +113,6 @@ def test_effort_is_toggled_shown_and_sent(vendor: Vendor, provider: FakeVendor, 
     name = vendor.bare_model
     screen.send("\x14").wait_for("effort: medium").wait_for(rf"^ sage .*{name} medium")
     screen.line("Go").wait_for("^  One").wait_for_prompt()
-    assert provider.requests[-1].asks_to_think
     assert re.search("^  thought", screen.text, re.MULTILINE)
     assert "A deep thought" not in screen.text
     screen.line("/expand 1").wait_for("A deep thought")
@@ -122,7 +121,7 @@ def test_effort_is_toggled_shown_and_sent(vendor: Vendor, provider: FakeVendor, 
     screen.send("\x14").wait_for("effort: none")
     screen.line("Again").wait_for_prompt()
     screen._wait(lambda: len(provider.requests) == 2, "no second request", 20)
-    assert not provider.requests[-1].asks_to_think
+    assert [request.asks_to_think for request in provider.requests] == [True, False]
     screen.send("\x14").wait_for(rf"^ sage .*{name} high")
 
 

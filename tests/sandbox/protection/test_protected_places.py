@@ -7,6 +7,7 @@ import fcntl
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -337,7 +338,12 @@ def test_many_sessions_are_not_looked_through_for_every_path(home, monkeypatch):
     looked: list[object] = []
     stat = os.stat
     assert not is_own(f"{home}/project/x")
-    monkeypatch.setattr(os, "stat", lambda path, *rest, **more: looked.append(path) or stat(path, *rest, **more))
+
+    def note(path: Any, *rest: Any, **more: Any) -> os.stat_result:
+        looked.append(path)
+        return stat(path, *rest, **more)
+
+    monkeypatch.setattr(os, "stat", note)
     assert not is_own(f"{home}/project/x")
     assert len(looked) < 20
     (sessions / "7/files/rules").symlink_to(home / "dotfiles/rules")

@@ -14,8 +14,8 @@ from lyra.errors import ConfigError, Overloaded
 from lyra.kernel.kernel import Kernel
 from lyra.server.serve import Server
 from lyra.server.settings import ServeSettings, TlsFiles
+from tests.server.certificates import issue
 from tests.server.client.test_remote import OPERATOR, TOKENS, on_loop
-from tests.server.grpc.test_tls import issue
 from tests.server.work.programs import World
 
 

@@ -119,7 +119,7 @@ def break_step(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
         raise AttributeError("planted")
 
     if path == "direct":
-        monkeypatch.setitem(direct_steps._COMPILERS, ValidateStep, lambda *_: crash)
+        monkeypatch.setitem(direct_steps._COMPILERS, ValidateStep, lambda *_: crash)  # type: ignore[misc]
     else:
         monkeypatch.setattr(NodeRun, "ask_host", crash)
 

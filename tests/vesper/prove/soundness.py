@@ -112,9 +112,10 @@ def _is_excluded(program: ir.NodeProgram, given: dict[str, Any], run: InputRun) 
     pins = [_equals(declared.name, declared.type, given.get(declared.name)) for declared in program.inputs]
     outputs = dict(run.outcome.outputs)
     parts = [_equals(name, None, value) for name, value in outputs.items() if not isinstance(value, list | dict)]
+    known = [part for part in parts or pins if part is not None]
     if None in pins or (run.outcome.error is None and (not parts or None in parts)):
         return None
-    same = reduce(lambda left, right: ir.Logic(type=BOOLEAN, operator="and", left=left, right=right), parts or pins)
+    same = reduce(lambda left, right: ir.Logic(type=BOOLEAN, operator="and", left=left, right=right), known)
     pinned = msgspec.structs.replace(
         program,
         preconditions=tuple(ir.Contract("pin", pin) for pin in pins),

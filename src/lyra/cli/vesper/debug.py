@@ -46,6 +46,7 @@ from lyra.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
     from lyra.observe.timeline.step import TravelStep
+    from lyra.observe.timeline.travel import Hit
     from lyra.vesper.runtime.debugger import DebugStep, NodeBreakpoints, NodeDebug, PathView
     from lyra.vesper.values.redaction import Redaction
 
@@ -208,13 +209,16 @@ class _DebugPrompt(TravelPrompt):
                 self.travel.advance(1)
                 hit = self.breakpoints.stop_at(self.travel.position)
             count -= 1
-        return self.show_place("step" if hit is None else hit.breakpoint.kind)
+        return self._show_stop(hit)
 
     def do_continue(self, rest: str) -> CommandResult:
         return self._message("the execution has ended") if self._is_at_end() else super().do_continue(rest)
 
     def _is_at_end(self) -> bool:
         return self._session.is_over and self.travel.position == len(self.travel.steps)
+
+    def _show_stop(self, hit: Hit | None) -> CommandResult:
+        return self.show_place("step" if hit is None else hit.breakpoint.kind)
 
     def show_place(self, message: str = "step") -> CommandResult:
         if not self.travel.position:

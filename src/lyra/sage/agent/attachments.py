@@ -16,14 +16,14 @@ import inspect
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from lyra.core.secrets.visible import visible
 from lyra.core.tool import Tool, caller, rights
 from lyra.errors import ConfigError, LyraError
-from lyra.tools.permissions.subjects import names_packages, subject_of
+from lyra.tools.permissions.subjects import Subject, names_packages, subject_of
 
 if TYPE_CHECKING:
     from lyra.sage.agent.live import LiveSession
@@ -70,8 +70,9 @@ class _Name(NamedTuple):
     lines: tuple[int, int] | None = None
 
 
-async def attach(session: LiveSession, text: str) -> Attached:
-    """Read what a text names; paths are relative to the folder of the session."""
+async def attach(session: LiveSession, text: str, *, is_typed: bool = True) -> Attached:
+    """Read what a text names; paths are relative to the folder of the session. An image that the user has typed may be
+    anywhere where no rule denies it."""
     pieces: dict[bool, list[str]] = {True: [], False: []}  # by whether they are of the user's own project
     notes: list[str] = []
     size = 0
@@ -87,7 +88,7 @@ async def attach(session: LiveSession, text: str) -> Attached:
         size += len(piece)
         pieces[is_own].append(piece)
         notes.append(f"attached {note}")
-    images, of_images = find_images(text, session.folder)
+    images, of_images = find_images(text, session.folder, lambda path: _judge(session, path, is_typed=is_typed))
     return Attached("\n\n".join(pieces[False]), "\n\n".join(pieces[True]), images, (*notes, *of_images))
 
 
@@ -174,15 +175,24 @@ async def _read(session: LiveSession, name: _Name) -> tuple[str, str, bool]:
 def _find(session: LiveSession, typed: str) -> tuple[str, int | None, bool]:
     """Return the path of a file that may be read, its size (None of a folder), and whether it is the user's own."""
     path = os.path.join(session.folder, os.path.expanduser(typed))
+    is_inside = _judge(session, path).inside
+    is_own = session.headless.setup.permissions.own_text and is_inside and not names_packages(os.path.realpath(path))
+    return path, None if os.path.isdir(path) else os.path.getsize(path), is_own
+
+
+def _judge(session: LiveSession, path: str, *, is_typed: bool = False) -> Subject:
+    """Raise unless a file may be read; one that the user has typed may be where no rule allows it, but none denies
+    it."""
     permissions = session.headless.setup.permissions
     folders = permissions.extra_folders
     real = os.path.realpath(path)
     subject = subject_of("Read", {"file_path": path}, path=real, workspace=session.folder, extra_folders=folders)
-    permissions.decide(subject).require()
+    decision = permissions.decide(subject)
+    if not is_typed or (decision.decision == "deny" and decision.rule):
+        decision.require()
     if permissions.is_hidden(path) or permissions.is_hidden(real):
         raise ConfigError("its name is one that keys and passwords have")
-    is_own = permissions.own_text and subject.inside and not names_packages(real)
-    return path, None if os.path.isdir(path) else os.path.getsize(path), is_own
+    return subject
 
 
 def _list_folder(session: LiveSession, path: str, typed: str) -> tuple[str, str]:
@@ -224,8 +234,11 @@ def _frame(kind: str, name: str, text: str) -> str:
 # ---------------------------------------------------------------- images
 
 
-def find_images(text: str, folder: str) -> tuple[tuple[Any, ...], tuple[str, ...]]:
-    """Return the images that a text names by their paths, and what is told of each."""
+def find_images(
+    text: str, folder: str, check: Callable[[str], object] = lambda _: None
+) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    """Return the images that a text names by their paths, and what is told of each; `check` raises for one that may not
+    be read."""
     images: list[Any] = []
     notes: list[str] = []
     for path in _image_paths(text, folder):
@@ -233,8 +246,9 @@ def find_images(text: str, folder: str) -> tuple[tuple[Any, ...], tuple[str, ...
 
         name = visible(os.path.basename(path))
         try:
+            check(path)
             images.append(Image.from_path(path))
-        except ConfigError as error:
+        except LyraError as error:
             notes.append(f"{name} is not sent: {error.message}")
         else:
             notes.append(f"image {name}, {show_size(os.path.getsize(path))}")

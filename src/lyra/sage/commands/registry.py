@@ -256,7 +256,7 @@ def problems_of(session: LiveSession) -> tuple[str, ...]:
 async def custom_result(session: LiveSession, command: CustomCommand, rest: str) -> SlashResult:
     """Return the prompt that a command becomes, with the files that it names and the limits that its file sets."""
     prompt = command.expand(rest)
-    attached = await attach(session, prompt)
+    attached = await attach(session, prompt, is_typed=False)
     send_with = attached.send_with
     if command.allowed_tools is not None:
         send_with["only"] = command.allowed_tools

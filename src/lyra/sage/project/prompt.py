@@ -132,6 +132,7 @@ def with_folder_rules(tools: Iterable[Any], rules: ProjectRules) -> list[Any]:
     are."""
 
     @pure
+    @pure
     async def mw(call: ToolCall, inner: Next) -> Any:
         output = await inner(call)
         path = call.arguments.get(PATH_ARGUMENTS[call.name])

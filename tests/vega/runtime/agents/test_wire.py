@@ -129,7 +129,7 @@ def test_a_cancelled_call_of_a_parallel_block_hangs_up(talk):
         "process::sleep(200ms);"
     )
     done = talk(source, replace(refused(400, "invalid_request_error"), to="bad"), replace(HANGING, to="slow"))
-    assert (done.lines, done.hung_up) == (["no: invalid_request_error"], True)
+    assert (done.lines, done.hung_up) == (["no: invalid_request_error (anthropic, status 400)"], True)
 
 
 def test_the_end_of_the_run_hangs_up_quietly(talk, caplog):

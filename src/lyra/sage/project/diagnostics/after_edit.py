@@ -41,7 +41,7 @@ from lyra.sage.project.diagnostics.code_problem import (
 from lyra.sage.project.repo_map.outline import language_of
 from lyra.tools.builtin.files import TextFile
 from lyra.tools.builtin.workspace import Workspace
-from lyra.tools.wrapped import Next, add_layers
+from lyra.tools.wrapped import Next, add_layers, pure
 
 if TYPE_CHECKING:
     from lyra.sandbox import Pipes, Sandbox
@@ -515,10 +515,12 @@ def add_diagnostics(tools: Iterable[Any], diagnostics: Diagnostics) -> list[Any]
     if not diagnostics:
         return list(tools)
 
+    around = pure(diagnostics.around)
+
     def wrap(tool: Any) -> Any:
         if not isinstance(tool, Tool) or not tool.builtin or tool.name not in EDIT_TOOLS:
             return tool
-        layer = add_layers(tool, [diagnostics.around])
+        layer = add_layers(tool, [around])
         return msgspec.structs.replace(layer, trusted=False, untrusted=True)
 
     return [wrap(tool) for tool in tools]

@@ -113,6 +113,11 @@ STATE_KEYS_MAX: Final = 1_000
 STATE_CHARS_MAX: Final = 1_000_000
 
 
+def state_group(pid: str) -> str:
+    """Return the name of the group of a thread."""
+    return f"state.{pid}"
+
+
 class SharedState:
     """The state of one thread as one run tells it."""
 
@@ -121,7 +126,7 @@ class SharedState:
     def __init__(self, kernel: Kernel, pid: str) -> None:
         self._kernel = kernel
         self._pid = pid
-        self._name = f"state.{pid}"
+        self._name = state_group(pid)
         self._told: dict[str, Any] = {}
 
     def check(self, state: dict[str, Any]) -> None:
