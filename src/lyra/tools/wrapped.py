@@ -69,14 +69,12 @@ _pure: Final[WeakSet[Any]] = WeakSet()
 
 
 def add_layers(tool: Tool, layers: Sequence[Middleware]) -> Tool:
-    """Return the tool wrapped in the layers; without layers the tool itself. Where a layer may change the arguments,
-    the tool cannot say before which calls will not work."""
+    """Return the tool wrapped in the layers; without layers the tool itself."""
     if "ctx" in getattr(tool.run, "takes", ()):
         layers = [layer for layer in layers if layer in _pure]
     if not layers or tool.run is None:
         return tool
-    check = tool.check if all(layer in _pure for layer in layers) else None
-    return msgspec.structs.replace(tool, run=_Layered(tool, tuple(layers)), check=check)
+    return msgspec.structs.replace(tool, run=_Layered(tool, tuple(layers)))
 
 
 class _Layered:

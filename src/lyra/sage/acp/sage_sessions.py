@@ -554,7 +554,10 @@ class EditorFiles:
             return list(tools)
         named = ("Read", *_EDITS)
         return [
-            add_layers(tool, [self._layer]) if isinstance(tool, Tool) and tool.builtin and tool.name in named else tool
+            # What an edit is made on is known once the editor has saved it, not before.
+            msgspec.structs.replace(add_layers(tool, [self._layer]), check=None)
+            if isinstance(tool, Tool) and tool.builtin and tool.name in named
+            else tool
             for tool in tools
         ]
 
