@@ -2,7 +2,8 @@
 
 Uses are of entries of the surface (verify.surface), and of the functions around the sampled changes (verify.mutants).
 Each process of the run writes a file into the folder of LYRA_TESTS_USES when it ends, the first one `main.json`, a
-worker `PID.json`: the uses by test, and how long each test took. Only uses in the process of the test itself are seen. `read_uses` reads them.
+worker `PID.json`: the uses by test, and how long each test took. Only uses in the process of the test itself are seen.
+`read_uses` reads them.
 """
 
 from __future__ import annotations
