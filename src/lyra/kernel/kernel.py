@@ -92,6 +92,8 @@ class Kernel(KernelParts):
     """See the module. The parts are attributes; the door, the programs and `kill` are the kernel's for good: other ones
     are handed in when it is made (`seams`)."""
 
+    __slots__ = ("__weakref__", "_kills", "config")
+
     def __init__(
         self,
         store: str | os.PathLike[str] | Store = "memory",

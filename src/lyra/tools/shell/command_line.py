@@ -135,7 +135,7 @@ _GLOBAL_VALUES: Final = {
 }
 
 
-class Part(NamedTuple):
+class LinePart(NamedTuple):
     """One simple command of a line: the operator before it, the command, the files that its output is written to, and
     whether the line has it as it stands here."""
 
@@ -168,7 +168,7 @@ class CommandLine:
         self.plain = plain  # of a single command: no quote, escape or wildcard in it
         self.inside = inside  # if it runs another command: its text up to the program of that one
         self.unsure = unsure
-        self._parts: tuple[Part, ...] | None = None
+        self._parts: tuple[LinePart, ...] | None = None
         # The first words of all texts that patterns are compared with; None if one of them is not known.
         texts = {*commands, text, single or text}
         sure = unsure is None and UNKNOWN not in "".join(texts)
@@ -189,7 +189,7 @@ class CommandLine:
         return self.inside is None or (glob.prefix + " ").startswith(self.inside + " ")
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[LinePart, ...]:
         """The simple commands of a pipe or list, or of one command with something around it; none for any other line.
         Each part is read by itself and is complete, so the shell reads the line as these commands, too."""
         if self._parts is None:
@@ -273,7 +273,7 @@ _WRITES: Final = _OUT - {"<>", ">&"}
 _GLOBS: Final = frozenset("*?")
 
 
-def _split_list(text: str) -> tuple[Part, ...]:
+def _split_list(text: str) -> tuple[LinePart, ...]:
     """Return the parts of a pipe or list; none where one of them is more than a simple command."""
     loop = _LOOP.fullmatch(text)
     texts: list[tuple[str, str]] = [("", "")]
@@ -303,7 +303,7 @@ def _unroll(name: str, names: str, body: str, rest: str) -> str:
     return "\n".join(turn.replace("\0", value) for value in values[: _PARTS_MAX + 1]) + rest
 
 
-def _read_part(operator: str, text: str, *, alone: bool) -> Part | None:
+def _read_part(operator: str, text: str, *, alone: bool) -> LinePart | None:
     """Return one command of a list; None where it is no simple command, or is `alone` and has nothing around it."""
     text = text.replace("$?", "0")  # a number: the shell reads the part as it would with this one
     if "#" in text or text.endswith("\\"):
@@ -326,8 +326,8 @@ def _read_part(operator: str, text: str, *, alone: bool) -> Part | None:
             and all(_FILE.fullmatch(to.raw) and start[0] != "{" for start, _, to in opened)
             and all(kind in _WRITES or (kind == "<" and core.reads_only) for _, kind, _ in opened)
         ):
-            return Part(operator, core, tuple(to.text for _, kind, to in opened if kind in _WRITES), is_bare=False)
-    return Part(operator, line) if line.single is not None and not alone else None
+            return LinePart(operator, core, tuple(to.text for _, kind, to in opened if kind in _WRITES), is_bare=False)
+    return LinePart(operator, line) if line.single is not None and not alone else None
 
 
 def _only_reads(command: str) -> bool:
