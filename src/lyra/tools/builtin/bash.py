@@ -305,7 +305,7 @@ def _find_folders_of(root: str, command: str) -> list[str] | None:
     """Return the workspace and the folder that a list of commands enters by `cd`; None where that is not known."""
     from lyra.tools.shell.command_line import read_line
 
-    moves = [part for _, part in read_line(command).parts if part.text.startswith("cd")]
+    moves = [part.line for part in read_line(command).parts if part.line.enters]
     if not moves:
         return [root]
     words = moves[0].text.split()
