@@ -154,7 +154,7 @@ USES = $(VENV)/uses
 
 $(USES)/main.json: $(VENV)/.installed-check
 	@rm -rf $(USES) && mkdir -p $(USES)
-	-LYRA_TESTS_USES=$(CURDIR)/$(USES) $(BIN)/python -m pytest -p verify.recorder -m "not timed" -n auto --dist worksteal --tb=no
+	-LYRA_TESTS_USES=$(CURDIR)/$(USES) $(BIN)/python -m pytest -p verify.recorder -m "not timed" --forks auto --tb=no
 
 surface: $(USES)/main.json ## Find the tests of new entries of the surface; switch each entry off, and look that a test fails
 	$(BIN)/python -m verify surface --uses $(USES)

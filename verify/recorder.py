@@ -1,12 +1,14 @@
 """A plugin of pytest that writes down what each passed test uses: `pytest -p verify.recorder`.
 
 Uses are of entries of the surface (verify.surface), and of the functions around the sampled changes (verify.mutants).
-Each process of the run writes `NAME.json` into the folder of LYRA_TESTS_USES: the uses by test, and how long each test
-took. Only uses in the process of the test itself are seen. `read_uses` reads them.
+Each process of the run writes a file into the folder of LYRA_TESTS_USES when it ends, the first one `main.json`, a
+worker `PID.json`: the uses by test, and how long each test took. Only uses in the process of the test itself are seen.
+`read_uses` reads them.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 from collections.abc import Iterator
@@ -30,6 +32,7 @@ _now: set[str] = set()
 def pytest_configure() -> None:
     record(_now.add)
     tap_functions(_now.add)
+    atexit.register(_write, os.getpid() if "PYTEST_XDIST_WORKER" not in os.environ else 0)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -46,8 +49,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         _seconds[report.nodeid] = report.duration
 
 
-def pytest_sessionfinish() -> None:
-    path = Path(os.environ[FOLDER]) / f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.json"
+def _write(first: int) -> None:
+    path = Path(os.environ[FOLDER]) / f"{'main' if os.getpid() == first else os.getpid()}.json"
     rows = {test: {"seconds": round(_seconds[test], 4), "uses": uses} for test, uses in _uses.items()}
     path.write_text(json.dumps(rows), encoding="utf-8")
 

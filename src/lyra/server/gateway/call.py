@@ -79,31 +79,6 @@ _RETRY: Final = GatewayRetry(max_attempts=2, backoff=Backoff(initial_s=0.25, fac
 class GatewayCall:
     """See the module."""
 
-    __slots__ = (
-        "_bound",
-        "_input_tokens",
-        "_tools",
-        "answer",
-        "body",
-        "bound_lowered",
-        "headers",
-        "id",
-        "is_limited",
-        "key",
-        "meter",
-        "micro_usd",
-        "query",
-        "quoted",
-        "refusal",
-        "relay",
-        "request",
-        "target",
-        "tokens",
-        "tools_left_out",
-        "translated",
-        "tries",
-    )
-
     def __init__(
         self,
         call_id: str,

@@ -81,8 +81,7 @@ class NodeWalk(TypedWalk):
         self.trivial: dict[tuple[str, int], Term] = {}  # when the right side of an implication matters
         self.entry: list[tuple[str, Term]] = []  # each condition of the entry, by its text
         self.failures: list[tuple[Term, str, str]] = []
-        self.input_axioms = 0
-        self.axiom_variables: list[frozenset[int]] = []  # of each axiom, as far as they were asked for
+        self.axiom_variables = []
         # Preconditions are left out: one that cannot be judged refuses no input.
         self._rooms = rooms_of(msgspec.structs.replace(program, preconditions=()))
         low, high = (self.numbers.constant(microseconds(time)) for time in TIMES)
