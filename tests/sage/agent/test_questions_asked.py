@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from typing import Any
 
@@ -318,6 +319,20 @@ async def test_a_command_that_finds_no_host_says_what_opens_one(project: Project
             first, second = results(await Person("deny").talk(session, "go"))
         assert ('/permissions allow "WebFetch(pypi.org)"' in first) is told
         assert "no network" not in second
+
+
+@pytest.mark.parametrize(
+    ("install", "host"), [("npm install left-pad", "registry.npmjs.org"), ("python3 -m pip download six", "pypi.org")]
+)
+async def test_an_installer_without_a_network_says_so_soon(project: Project, install: str, host: str) -> None:
+    """npm tries for over a minute by itself, without a word; a result says what opens the host."""
+    if shutil.which("npm") is None and install.startswith("npm"):
+        pytest.skip("npm is not installed")
+    script = [call("Bash", command=f"{install} 2>&1", timeout=40), {"text": "."}]
+    async with project.open(*script, options={"attended": True, "allow": ("Bash",)}) as session:
+        (told,) = results(await Person("deny").talk(session, "go"))
+    assert f'/permissions allow "WebFetch({host})"' in told
+    assert told.count("Retrying") <= 1
 
 
 async def test_calls_of_one_message_see_what_those_before_them_did(project: Project) -> None:
