@@ -48,16 +48,16 @@ Known = Mapping[str, ValueType]
 
 def parts(node: Any) -> list[Any]:
     """Return the structure and all structures inside it, each before those inside it."""
-    found: list[Any] = []
+    structures: list[Any] = []
     waiting = [node]
     while waiting:
         node = waiting.pop()
         if isinstance(node, tuple):
             waiting += node[::-1]
         elif isinstance(node, msgspec.Struct) and not isinstance(node, ValueType):
-            found.append(node)
+            structures.append(node)
             waiting += [getattr(node, name) for name in reversed(node.__struct_fields__)]
-    return found
+    return structures
 
 
 def names_in(node: Any) -> set[str]:
