@@ -71,6 +71,25 @@ def test_a_call_can_be_edited_before_it_is_allowed(sage: SageTerminal) -> None:
     assert len(re.findall("^  Bash    echo second > out", screen.text, re.MULTILINE)) == 1
 
 
+def test_an_edit_that_was_edited_is_shown_as_it_was_made(sage: SageTerminal) -> None:
+    """In the file's diff, which is not that of the question; a notebook has one, too, cell by cell."""
+    sage.write("export.py", SOURCE)
+    sage.write("a.ipynb", json.dumps({"cells": [{"cell_type": "code", "source": "a = 1", "outputs": []}]}))
+    change = call("NotebookEdit", notebook_path="a.ipynb", cell=0, new_source="a = 2")
+    replies = (READ, EDIT, call("Read", file_path="a.ipynb"), change, {"text": "Done."})
+    screen = sage.script(*replies).start()
+    screen.wait_for_prompt().line("go").wait_for("Allow this edit")
+    screen.send("e").wait_for("^edit › def export")
+    screen.send("\x15").line("def export(path, form):").wait_for("Allow this change of a notebook")
+    assert re.search(r"^ +4 \+ def export\(path, form\):$", screen.text, re.MULTILINE)
+    assert re.search(r"^ +2 − a = 1$", screen.text, re.MULTILINE)
+    assert re.search(r"^ +2 \+ a = 2$", screen.text, re.MULTILINE)
+    screen.send("e").wait_for("^edit › a = 2")
+    screen.send("\x15").line("a = 3").wait_for("Done\\.")
+    assert re.search(r"^ +2 \+ a = 3$", screen.text, re.MULTILINE)
+    assert json.loads(sage.read("a.ipynb"))["cells"][0]["source"] == "a = 3"
+
+
 def test_always_is_a_rule_from_then_on(sage: SageTerminal) -> None:
     """`a` says in words what it allows, and the same call is not asked about again."""
     command = call("Bash", command="touch again; echo again")

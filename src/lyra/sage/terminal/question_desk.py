@@ -271,7 +271,9 @@ class QuestionQueue:
 _ROWS_MAX: Final = 400
 _SHORT_CHARS: Final = 60  # arguments that together are shorter stand in the first line, whole
 _EDITS: Final = ("Edit", "MultiEdit", "Write")
-_IN_DIFF: Final = frozenset({"file_path", "old_string", "new_string", "content", "edits"})
+_IN_DIFF: Final = frozenset(
+    {"file_path", "old_string", "new_string", "content", "edits", "notebook_path", "cell", "new_source", "edit_mode"}
+)
 
 
 class AboutSetting(NamedTuple):

@@ -165,6 +165,8 @@ class TurnView:
             call.shown_at = self._sheet.groups
         else:
             call.words = describe(call.tool, arguments, self._folder)
+            call.arguments, call.diff = arguments, edit_preview(call.tool, arguments, self._folder)
+            self._diffs_shown.discard(call_id)  # what stands there was another one
 
     def diff_was_shown(self, call_id: str) -> None:
         self._diffs_shown.add(call_id)
