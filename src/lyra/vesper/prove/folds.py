@@ -9,7 +9,7 @@ the same number, so that a loop that adds up and `SUM` agree.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import z3
@@ -306,13 +306,15 @@ class FoldWalk(ExpressionWalk):
             for name in names
         }
 
-    def keep_invariants(self, state: State, round_of: Callable[[State], State], walked: Walked | None) -> State:
+    def keep_invariants(
+        self, state: State, round_of: Callable[[State], State], walked: Walked | None, limits: Mapping[str, Any] = {}
+    ) -> State:
         """Return the state after any number of rounds; with a source, after one for each element.
 
         Variables become any value of their kind; kinds are widened until a round keeps them. Of the candidates about a
-        number (its sign, and its order to the value before the first round) those are kept that hold before and that a
-        round keeps, tried again until none falls away. Where each round adds what only depends on its element, the sum
-        over all elements is added to the value before.
+        number (its sign, its order to the value before the first round, and the limit that it does not pass if it lay
+        on its way) those are kept that hold before and that a round keeps, tried again until none falls away. Where
+        each round adds what only depends on its element, the sum over all elements is added to the value before.
         """
         entry, numbers = self.here, self.numbers
         within = entry if walked is None else conj(entry, self.exists_any(walked[0]))
@@ -327,7 +329,8 @@ class FoldWalk(ExpressionWalk):
         for name in changed:
             first = state[name]
             if isinstance(first, NumberValue) and isinstance(start[name], NumberValue):
-                near = [relation for relation in _relations(self, first) if self.keeps(relation, first)]
+                relations = _relations(self, first, limits.get(name))
+                near = [relation for relation in relations if self.keeps(relation, first)]
                 candidates += [(name, relation) for relation in near if self.keeps(relation, base[name])]
         while True:
             known = conj(within, *(relation(start[name]) for name, relation in candidates))
@@ -452,15 +455,19 @@ def _turns_decimal(shape: SymbolicValue, first: SymbolicValue) -> bool:
     )
 
 
-def _relations(walk: FoldWalk, first: NumberValue) -> list[Callable[[Any], Term]]:
-    numbers, zero = walk.numbers, walk.numbers.constant(0)
-    return [
-        lambda value: numbers.at_most(zero, value),
-        lambda value: numbers.at_most(value, zero),
-        lambda value: numbers.less(zero, value),
-        lambda value: numbers.at_most(first, value),
-        lambda value: numbers.at_most(value, first),
+def _relations(walk: FoldWalk, first: NumberValue, limit: SymbolicValue | None) -> list[Callable[[Any], Term]]:
+    at_most, zero = walk.numbers.at_most, walk.numbers.constant(0)
+    relations: list[Callable[[Any], Term]] = [
+        lambda value: at_most(zero, value),
+        lambda value: at_most(value, zero),
+        lambda value: walk.numbers.less(zero, value),
+        lambda value: at_most(first, value),
+        lambda value: at_most(value, first),
     ]
+    if isinstance(limit, NumberValue):
+        relations.append(lambda value: disj(at_most(value, limit), at_most(value, first)))
+        relations.append(lambda value: disj(at_most(limit, value), at_most(first, value)))
+    return relations
 
 
 def _constant_of(term: Term) -> int | float | None:

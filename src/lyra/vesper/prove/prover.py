@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lyra.vesper.prove.flow import NodeWalk
 
 PROVED, REFUTED, UNKNOWN = "proved", "refuted", "unknown"
-VERSION: Final = 3  # of the prover: kept verdicts of another one are not used
+VERSION: Final = 4  # of the prover: kept verdicts of another one are not used
 LIST_ITEMS: Final = 3  # of input lists, in the walk that looks for an input
 _MODELS_MAX: Final = 2  # that are replayed for one contract and encoding
 QUESTION_RLIMIT: Final = 4_000_000  # steps of the solver for one question
