@@ -5,9 +5,15 @@
 
 from __future__ import annotations
 
+import re
+from xml.etree import ElementTree as ET
+
 import pytest
 
 from verify.structure.figures import Figures, measure
+from verify.structure.layers import read_contracts
+from verify.structure.picture import PATH, SUBJECTS, draw
+from verify.structure.source_tree import SourceTree
 
 # A folder is read at a glance.
 FILES_IN_A_FOLDER_MAX = 28
@@ -46,8 +52,19 @@ PARTICIPLES_MAX = 47  # names of functions: some are public, and stay
 
 
 @pytest.fixture(scope="module")
-def figures() -> Figures:
-    return measure()
+def tree() -> SourceTree:
+    return SourceTree()
+
+
+@pytest.fixture(scope="module")
+def figures(tree: SourceTree) -> Figures:
+    return measure(tree)
+
+
+@pytest.fixture(scope="module")
+def drawn(tree: SourceTree, figures: Figures) -> str:
+    """Draw the tree whose files are read for the figures."""
+    return draw(tree)
 
 
 def test_no_files_import_each_other_in_a_circle_at_run_time(figures: Figures) -> None:
@@ -138,3 +155,21 @@ def test_only_packages_and_modules_that_pass_names_on_have_a_list_of_them(figure
 def test_functions_are_named_after_what_they_do(figures: Figures) -> None:
     """Not by a participle (`told`, `checked`), nor by `of`, `whole`, `here`, `plain`, `own` or `same`."""
     assert len(figures.grain.participles) <= PARTICIPLES_MAX
+
+
+def test_the_kept_picture_is_the_drawn_one(drawn: str) -> None:
+    """After a change of the folders or the layers: `make docs`."""
+    assert PATH.read_text(encoding="utf-8") == drawn
+
+
+def test_every_part_is_drawn_in_its_layer(tree: SourceTree, drawn: str) -> None:
+    """A part stands below the parts that may import it, with every layer of its own inside."""
+    names = [name for name in tree.modules if re.fullmatch(r"lyra\.[a-z]\w*", name)]
+    contracts = read_contracts()
+    assert set(SUBJECTS) == {name.removeprefix("lyra.") for name in names}
+    texts = list(ET.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text"))
+    names_drawn = [text.text for text in texts if text.get("class") == "name"]
+    assert names_drawn == [name for row in contracts["lyra"].layers for name in row if name in SUBJECTS]
+    chips = " · ".join(text.text or "" for text in texts if text.get("class") == "chip").replace("/", "").split(" · ")
+    layers_of_cli = [name for row in contracts["lyra.cli"].layers for name in row]
+    assert chips[: len(layers_of_cli)] == layers_of_cli

@@ -404,11 +404,12 @@ def _sage_tasks(options: argparse.Namespace) -> int:
 
 def _structure(options: argparse.Namespace) -> int:
     from verify.structure import figures, picture
+    from verify.structure.source_tree import SourceTree
 
     if options.svg:
         print(picture.write())
     else:
-        print(*figures.report(figures.measure(), details=options.details), sep="\n")
+        print(*figures.report(figures.measure(SourceTree()), details=options.details), sep="\n")
     return 0
 
 

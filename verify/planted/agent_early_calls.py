@@ -44,7 +44,7 @@ BUGS: Final[dict[str, tuple[Change, ...]]] = {
         Change(_GROUP, "CallGroup._give_up", "call.task.cancel()", "None"),
         Change(_GROUP, "CallGroup._wait_for_end", "not call.early_call.is_over", "False"),
     ),
-    "take back": (Change(_GROUP, "CallGroup._give_up", "call.take_back()", "None"),),
+    "take back": (Change(_GROUP, "CallGroup._give_up", "call.remove_turn()", "None"),),
     "in place": (
         Change(
             _LOOKAHEAD,

@@ -142,7 +142,7 @@ except LyraError as error:
     "spend": (
         Change(_SHARED_BUDGET, "EarlyBudget.is_allowed", "self._fits(self.peak)", "True"),
         Change(_AHEAD, "_spend", "early.scope.around.charge(early.scope.usage)", "None"),
-        Change(_AHEAD, "_spend", "take_back(job.world.budget, early.before)", "None"),
+        Change(_AHEAD, "_spend", "uncharge(job.world.budget, early.before)", "None"),
     ),
     "room": (
         Change(_SHARED_BUDGET, "EarlyBudget.admit", "self.has_room(usage)", "True"),

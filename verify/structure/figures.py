@@ -51,17 +51,18 @@ class Figures(NamedTuple):
     grain: Grain
 
 
-def measure(root: Path = SOURCE, project: Path = PROJECT) -> Figures:
+def measure(tree: SourceTree, project: Path = PROJECT) -> Figures:
     was_collecting = gc.isenabled()
     gc.disable()  # the trees of all files are millions of objects that stay: half of the time went into looking at them
     try:
-        return _measure(SourceTree(root), root, project)
+        return _measure(tree, project)
     finally:
         if was_collecting:
             gc.enable()
 
 
-def _measure(tree: SourceTree, root: Path, project: Path) -> Figures:
+def _measure(tree: SourceTree, project: Path) -> Figures:
+    root = tree.root
     homes = tree.files_by_class()
     return Figures(
         files=len(tree.modules),
@@ -91,7 +92,8 @@ def crosses_folders(tree: SourceTree, circle: list[str]) -> bool:
 
 def vague_lines(module: Module, root: Path = SOURCE) -> Iterator[str]:
     """The lines with a vague word, each as `path:line: text`."""
-    for number, line in enumerate(module.text.splitlines(), start=1):
+    lines = module.text.splitlines() if VAGUE_WORDS.search(module.text) else ()
+    for number, line in enumerate(lines, start=1):
         if VAGUE_WORDS.search(line):
             yield f"{module.path.relative_to(root.parent)}:{number}: {line.strip()}"
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from lyra.core.svg_graph import Canvas
 from verify.structure.layers import PROJECT, Contract, read_contracts
-from verify.structure.source_tree import SOURCE, SourceTree
+from verify.structure.source_tree import SourceTree
 
 __all__ = ["PATH", "SUBJECTS", "draw", "write"]
 
@@ -84,13 +84,13 @@ class _Box(NamedTuple):
 
 def write(path: Path = PATH) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(draw(), encoding="utf-8")
+    path.write_text(draw(SourceTree()), encoding="utf-8")
     return path
 
 
-def draw(root: Path = SOURCE, project: Path = PROJECT) -> str:
-    """The picture, a whole SVG document."""
-    tree, contracts = SourceTree(root), read_contracts(project)
+def draw(tree: SourceTree, project: Path = PROJECT) -> str:
+    """Return the picture, a whole SVG document."""
+    root, contracts = tree.root, read_contracts(project)
     top = contracts[root.name]
     uses = _uses(tree, top)
     canvas = Canvas()

@@ -21,7 +21,16 @@ ImportKind = Literal["top", "function", "typing"]
 RUN_TIME: Final[tuple[ImportKind, ...]] = ("top", "function")
 SOURCE: Final = Path(__file__).parents[2] / "src" / "lyra"
 FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
-_NODES: Final = (ast.expr, ast.stmt, ast.arguments, ast.arg, ast.keyword, ast.pattern)
+# The fields of each kind of node that hold the nodes below it. Names and constants, which are most nodes, have none.
+_LEAVES: Final = (ast.Name, ast.Constant)
+_NO_NODES: Final = frozenset(
+    {"ctx", "op", "ops", "id", "attr", "level", "module", "kind", "simple", "type_comment", "conversion", "is_async"}
+)
+_FIELDS: Final[dict[type, tuple[str, ...]]] = {
+    kind: () if kind in _LEAVES else tuple(field for field in kind._fields if field not in _NO_NODES)
+    for kind in vars(ast).values()
+    if isinstance(kind, type) and issubclass(kind, ast.AST)
+}
 _BLOCKS: Final = ("body", "orelse", "finalbody", "handlers", "cases")  # where statements have statements below them
 
 
@@ -52,14 +61,16 @@ class Module:
     @cached_property
     def _by_kind(self) -> dict[type[ast.AST], list[ast.AST]]:
         """The statements, expressions and parameters of the tree, which several figures read."""
-        by_kind: defaultdict[type[ast.AST], list[ast.AST]] = defaultdict(list)
-        nodes: list[ast.AST] = [self.tree]
+        by_kind: defaultdict[type, list[Any]] = defaultdict(list)
+        nodes: list[Any] = [self.tree]
         for node in nodes:  # grows meanwhile
-            by_kind[type(node)].append(node)
-            for part in vars(node).values():
-                if type(part) is list:
-                    nodes += [item for item in part if isinstance(item, ast.AST)]
-                elif isinstance(part, _NODES):
+            kind = node.__class__
+            by_kind[kind].append(node)
+            for field in _FIELDS.get(kind, ()):  # a name in the list of `global`, or no node at all, has no fields
+                part = getattr(node, field)
+                if part.__class__ is list:
+                    nodes += part
+                else:
                     nodes.append(part)
         return by_kind
 

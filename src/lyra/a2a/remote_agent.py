@@ -7,9 +7,8 @@
     kernel.supervise([Child("writer", writer)], max_restarts=3, window_s=60)
 
 `connect` reads the agent's card; a RemoteAgent that is made with its name needs no network before its first call, as a
-program does that continues after a restart. Nothing is kept open between two calls.
-
-A call of a remote agent from a process: a message is sent once, and its task awaited, also across restarts.
+program does that continues after a restart. Nothing is kept open between two calls. A message is sent once, and its
+task awaited, also across restarts (`RemoteCalls`).
 """
 
 from __future__ import annotations
@@ -88,32 +87,19 @@ class RemoteCalls:
         self._name = name
         self._connection = connection
         self._limits = limits
-        needs = (f"net.http:{connection.place}",)
+
+        def effect(act: Callable[..., Any], timeout_s: float, **options: Any) -> Effect[..., Any]:
+            needs = (f"net.http:{connection.place}",)
+            return Effect(act, name=f"a2a:{name}.{act.__name__}", needs=needs, timeout_s=timeout_s, **options)
+
+        def describe(order: RemoteOrder) -> str:
+            return f"message {order.message_id} to the remote agent {name}"
+
         cost = None if limits.max_cost is None else {"usd": limits.max_cost}
-        self._send: Effect[..., Any] = Effect(
-            self.send,
-            name=f"a2a:{name}.send",
-            needs=needs,
-            cost=cost,
-            timeout_s=limits.timeout_s,
-            outside=self,
-            about=lambda order: f"message {order.message_id} to the remote agent {name}",
-        )
-        self._wait: Effect[..., Any] = Effect(
-            self.wait,
-            name=f"a2a:{name}.wait",
-            needs=needs,
-            cost=cost,
-            timeout_s=limits.timeout_s,
-            idempotent=True,
-            retry=_RETRY,
-        )
-        self._cancel: Effect[..., Any] = Effect(
-            self.cancel, name=f"a2a:{name}.cancel", needs=needs, timeout_s=_CANCEL_S, idempotent=True
-        )
-        self._check: Effect[..., Any] = Effect(
-            self.check, name=f"a2a:{name}.check", needs=needs, timeout_s=_CHECK_S, idempotent=True, retry=_RETRY
-        )
+        self._send = effect(self.send, limits.timeout_s, cost=cost, outside=self, about=describe)
+        self._wait = effect(self.wait, limits.timeout_s, cost=cost, idempotent=True, retry=_RETRY)
+        self._cancel = effect(self.cancel, _CANCEL_S, idempotent=True)
+        self._check = effect(self.check, _CHECK_S, idempotent=True, retry=_RETRY)
 
     # ------------------------------------------------------------------ for programs
 

@@ -175,7 +175,9 @@ def test_a_node_that_is_called_and_not_found_is_told_with_the_folders(vesper, ly
     told = [issue for issue in vesper.json("validate", "order.vsp")["issues"] if issue["code"] == "unknown_node"]
     assert [(issue["severity"], issue["line"]) for issue in told] == [("warning", 7)]
     assert told[0]["message"] == "no node `fee_v1` is found, and without it the step ends with `not_configured`"
-    assert re.search(r"; searched: \., nodes; these files have mistakes: .*\bfee\.vsp", told[0]["hint"])
+    assert re.search(
+        r"; searched: \., nodes; .* in the store \S+\.db; these files have mistakes: .*\bfee\.vsp", told[0]["hint"]
+    )
     (lyra.folder / "fee.vsp").write_text(CALLEE, encoding="utf-8")
     assert "unknown_node" not in {issue["code"] for issue in vesper.json("validate", "order.vsp")["issues"]}
 

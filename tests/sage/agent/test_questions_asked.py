@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from typing import Any
 
@@ -139,9 +140,82 @@ async def test_a_list_is_allowed_when_each_command_is(project: Project) -> None:
     assert (folder / "two").exists()
 
 
+async def test_what_stands_around_an_allowed_command_needs_no_question(project: Project) -> None:
+    """A variable that changes how a program prints or where Python finds the project, a limit of time, and a loop over
+    names, where the command itself is allowed or reads; other variables and loops are asked about."""
+    project.write("a.py", "x = 1\n")
+    allowed = [
+        "CI=1 NO_COLOR=1 touch a",
+        "timeout 60 nice -n 5 touch b",
+        "time touch c",
+        "PYTHONPATH=src:. python3 a.py",
+    ]
+    allowed += ["for f in *.py; do head -3 $f; done", 'for f in *.py\ndo\n  echo "$f"; wc -l "$f"\ndone | tail -5']
+    allowed += ["for f in d e; do touch $f; done", "wc -l < a.py", "CI=1 timeout 5 ls | head -3"]
+    asked = [
+        "LD_PRELOAD=x touch f",
+        "PATH=. touch f",
+        "GIT_DIR=x touch f",
+        "NODE_OPTIONS=x touch f",
+        "PYTHONPATH=a touch f",
+    ]
+    asked += ["PYTHONSTARTUP=x python3 a.py", "PYTHONPATH=../a python3 a.py", "PYTHONPATH=/a python3 a.py"]
+    asked += [
+        "PYTHONPATH=a pytest --version",
+        "CI=$(rm a) touch f",
+        "timeout 60 rm a",
+        "time -o f touch g",
+        "touch g > h",
+    ]
+    asked += [
+        "for f in *; do find . $f; done",
+        "for f in a; do rm $f; done",
+        "for PATH in .; do ls; done",
+        "touch < a.py",
+    ]
+    asked += [
+        "for f in a; do ls; done; rm a",
+        "for f in a; do touch b & rm a; done",
+        'for f in "a; do rm a"; do ls; done',
+    ]
+    rules = ("Bash(touch *)", "Bash(python3 *)")
+    person = Person("deny")
+    script = [*bash(*allowed, *asked), {"text": "."}]
+    async with project.open(*script, options={"attended": True, "allow": rules, "max_turns": 60}) as session:
+        lines = await person.talk(session, "go")
+    assert person.asked == asked
+    assert all((project.folder / name).exists() for name in "abcde")
+    assert "x = 1" in results(lines)[4]
+
+
+async def test_a_file_for_output_needs_no_question_where_it_could_be_written_without_one(project: Project) -> None:
+    """In the mode accept-edits or by a rule for Edit; never outside the workspace, nor a file that programs obey."""
+    (project.folder / "link").symlink_to("/etc")
+    written = ["touch a > out.txt 2>&1", "cd src && touch a >> out.txt", "timeout 9 echo hello > b.txt"]
+    asked = [
+        "touch a > ../out",
+        "touch a > link/x",
+        "touch a > .envrc",
+        "touch a > /dev/tcp/1.2.3.4/80",
+        "rm a > b.txt",
+    ]
+    asked += ["touch a > $HOME/x", "touch a > ~/x", "touch a >&b.txt"]
+    project.write("src/b.py", "")
+    for mode, more in ("accept-edits", []), ("default", written):
+        person = Person("deny")
+        options = {"attended": True, "allow": ("Bash(touch *)",), "max_turns": 60, "mode": mode}
+        async with project.open(*bash(*written, *asked), {"text": "."}, options=options) as session:
+            await person.talk(session, "go")
+        assert person.asked == [*more, *asked]
+        assert (project.folder / "b.txt").read_text() == "hello\n"
+
+
 @pytest.mark.parametrize(
     ("line", "rule"),
     [
+        ("PYTHONPATH=src pytest -q", "Bash(pytest *)"),
+        ("timeout 60 touch one", "Bash(touch *)"),
+        ("touch one > two", None),
         ("touch one 2>&1 | tail -5", "Bash(touch *)"),
         ("cd src && touch one", "Bash(touch *)"),
         ("ls && npm run build -- --fast; echo $?", "Bash(npm *)"),
@@ -247,6 +321,20 @@ async def test_a_command_that_finds_no_host_says_what_opens_one(project: Project
         assert "no network" not in second
 
 
+@pytest.mark.parametrize(
+    ("install", "host"), [("npm install left-pad", "registry.npmjs.org"), ("python3 -m pip download six", "pypi.org")]
+)
+async def test_an_installer_without_a_network_says_so_soon(project: Project, install: str, host: str) -> None:
+    """npm tries for over a minute by itself, without a word; a result says what opens the host."""
+    if shutil.which("npm") is None and install.startswith("npm"):
+        pytest.skip("npm is not installed")
+    script = [call("Bash", command=f"{install} 2>&1", timeout=40), {"text": "."}]
+    async with project.open(*script, options={"attended": True, "allow": ("Bash",)}) as session:
+        (told,) = results(await Person("deny").talk(session, "go"))
+    assert f'/permissions allow "WebFetch({host})"' in told
+    assert told.count("Retrying") <= 1
+
+
 async def test_calls_of_one_message_see_what_those_before_them_did(project: Project) -> None:
     """A command and a read wait for the edit before them, and that one for its answer."""
     project.write("a.txt", "one\n")
@@ -349,13 +437,17 @@ async def test_forty_usual_commands_ask_six_times_at_most(repository: Project) -
     assert len(person.asked) <= MOST_QUESTIONS, person.asked
 
 
-@each([*HOSTILE, *ASKED, *INPUTS, *EVALUATED])
-def test_no_hostile_line_passes_by_the_answers_of_such_a_day(line: str) -> None:
-    """Decided on and never run: neither as a reading command, nor by a pattern, nor as a part of a pipe."""
+AROUND = ["{}", "CI=1 {}", "timeout 5 {}", "{} > out", "ls; time {}", "for f in a b; do {}; done | head"]
+
+
+@each([(line, around) for line in (*HOSTILE, *ASKED, *INPUTS, *EVALUATED) for around in AROUND])
+def test_no_hostile_line_passes_by_the_answers_of_such_a_day(line: str, around: str) -> None:
+    """Decided on and never run: neither as a reading command, nor by a pattern, nor as a part of a pipe, nor with
+    something around it, also where files may be written."""
     programs = ("pytest", "python", "npm", "make", "git", "ls", "cat", "find", "sed", "awk", "tar", "xargs", "env")
     answers = [Rule(f"Bash({program} *)", "allow", source="answers", workspace="/work") for program in programs]
-    permissions = Permissions(answers=answers, workspace="/work")
-    subject = subject_of("Bash", {"command": line}, workspace="/work")
+    permissions = Permissions(answers=answers, workspace="/work", mode="accept-edits")
+    subject = subject_of("Bash", {"command": around.replace("{}", line)}, workspace="/work")
     assert subject.line is not None
     held = subject._replace(held=True, confined=True, reads=subject.line.reads_only)
     assert permissions.decide(held).decision == "ask"

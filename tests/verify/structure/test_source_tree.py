@@ -86,7 +86,7 @@ def test_contracts_give_the_imports_that_lead_back_up(house: Path) -> None:
 
 
 def test_the_figures_count_files_names_words_and_docstrings(house: Path) -> None:
-    figures = measure(house, house.parent / "pyproject.toml")
+    figures = measure(SourceTree(house), house.parent / "pyproject.toml")
     assert figures.files_by_folder == {"house": 2, "house.low": 3, "house.high": 3}
     assert figures.repeated_classes == {"Same": ["house.high.c", "house.high.d"]}
     assert [line.partition(": ")[0] for line in figures.vague_lines] == ["house/high/d.py:4", "house/high/d.py:5"]

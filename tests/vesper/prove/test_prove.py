@@ -90,6 +90,24 @@ def test_a_fold_is_proved_for_lists_of_any_length() -> None:
     assert results["overflow", "total + number"].verdict == "proved"
 
 
+def test_a_loop_whose_bound_is_an_input_is_proved_for_all_rounds() -> None:
+    """It ends at the bound, unless it began behind it."""
+    results = verdicts("""
+inputs: {first: {type: integer, min: 0, max: 50}, last: {type: integer, min: 0, max: 50}}
+outputs: {at: integer}
+contracts: {postconditions: ["first <= last => at == last", "at == last"]}
+flow:
+  - {step: start, operation: arithmetic, expression: first, output: at}
+  - step: go
+    operation: loop
+    condition: at < last
+    max_iterations: 100
+    steps: [{step: more, operation: arithmetic, expression: at + 1, output: at}]
+""")
+    texts = ("first <= last => at == last", "at == last")
+    assert [results["postcondition", text].verdict for text in texts] == ["proved", "refuted"]
+
+
 def test_what_holds_for_short_lists_only_is_not_proved() -> None:
     """Neither is a contract that fails for a list of four elements proved by looking at three."""
     assert verdicts(SUM)["postcondition", "COUNT(numbers) <= 3"].verdict != "proved"

@@ -1,7 +1,7 @@
 """What happens in a session, in the words of the protocol: lines and messages become updates for the editor.
 
 A tool call has a kind, a title, the places that it is about and, for an edit, its diff. Texts from models, tools and
-files lose characters that no screen shows. Nothing is sent here; `turn_updates` does.
+files lose characters that no screen shows. `TurnUpdates` sends them.
 """
 
 from __future__ import annotations

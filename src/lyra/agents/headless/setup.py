@@ -285,14 +285,17 @@ class AuditLogs:
 
     def attach(self, kernel: Kernel) -> None:
         """Write what the kernel decides to each of them."""
-        for path in self.paths:
-            from lyra.observe.audit import attach_audit
+        if not self.paths:
+            return
+        from lyra.observe.audit import attach_audit
 
+        # The level that was asked for, or a higher one that the project or the machine demands.
+        asked = self._options.audit_level or self._config.audit.level
+        least: str = self._config.demanded.get("audit.level", asked)
+        level = min(asked, least, key=KEYS["audit.level"].words.index)
+        for path in self.paths:
             try:
-                # The level that was asked for, or a higher one that the project or the machine demands.
-                asked = self._options.audit_level or self._config.audit.level
-                least: str = self._config.demanded.get("audit.level", asked)
-                attach_audit(kernel, path, level=min(asked, least, key=KEYS["audit.level"].words.index))
+                attach_audit(kernel, path, level=level)
             except OSError as error:
                 raise ConfigError(f"the audit log {path} cannot be written: {error.strerror}", key="audit") from None
 

@@ -123,7 +123,7 @@ class ParallelCall:
         """Return whether its own time limit ran while it waited for room in its budget."""
         return self.early_call.was_held and self.question.keywords.get("timeout") is not None
 
-    def take_back(self) -> None:
+    def remove_turn(self) -> None:
         """Remove a turn from the conversation that the program never came to."""
         if self.start is None:
             return

@@ -340,7 +340,7 @@ class CallGroup:
                     cancelled = error
         for call in reversed(left):
             if not call.early_call.is_over:
-                call.take_back()
+                call.remove_turn()
                 call.early_call.close(taken=False)
         for call in left:
             self._queue.remove(call)

@@ -91,18 +91,16 @@ def export(session: str, form: str, output: str | None) -> None:
 @click.argument("session", nargs=-1, required=True)
 def remove(session: tuple[str, ...]) -> None:
     """Remove sessions with everything that is kept of them."""
+    import asyncio
+
+    from lyra.sage.agent.worktrees.worktrees import Worktrees, worktrees_folder
     from lyra.sage.session.index import SessionIndex
+    from lyra.sage.session.record import sessions_folder
 
     with SessionIndex() as index:
         records = [index.get(prefix) for prefix in session]
         for record in records:
-            # Remove the git worktrees and branches of the session's sub-agents, which are in the user's repository.
-            import asyncio
-            from pathlib import Path
-
-            from lyra.sage.agent.worktrees.worktrees import Worktrees, worktrees_folder
-            from lyra.sage.session.record import sessions_folder
-
+            # The git worktrees and branches of the session's sub-agents are in the user's repository.
             root = worktrees_folder(sessions_folder() / record.id)
             if Path(root).exists() and Path(record.folder).is_dir():
                 asyncio.run(Worktrees(record.folder, root).clean_up(()))

@@ -187,11 +187,11 @@ class _Repl:
         click.echo(_HELP)
 
     def _say_wrong(self, error: SourceError) -> None:
+        import msgspec
+
         problems = [problem for problem in error.fields.get("problems") or () if problem.is_error]
         for problem in problems:
             # The mistake with the line as it was typed; a line of earlier text is shown by itself.
-            import msgspec
-
             line = max(problem.line - self.session.lines_before, 0) if problem.file == NAME else problem.line
             say_problem(msgspec.structs.replace(problem, line=line))
         if not problems:

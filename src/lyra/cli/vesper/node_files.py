@@ -16,6 +16,7 @@ from lyra.cli.arguments import provider_addresses
 from lyra.cli.render import printable
 from lyra.core.clock import SystemClock
 from lyra.core.own_files import make_folder
+from lyra.core.secrets.secret import mask_url
 from lyra.core.user_folders import data_folder
 from lyra.errors import ConfigError, Conflict, LyraError, SourceError
 
@@ -43,12 +44,12 @@ def node_named(name: str) -> Node:
     path = Path(name)
     if path.suffix == ".vsp" or path.exists():
         return load(path)
-    node = Repository([Path(), Path(NODES_FOLDER)]).find(name)
+    invocation = click.get_current_context().ensure_object(Invocation)
+    node = Repository([Path(), Path(NODES_FOLDER)]).find(name) or load_stored_nodes(invocation).find(name)
     if node is None:
-        node = load_stored_nodes(click.get_current_context().ensure_object(Invocation)).find(name)
-    if node is None:
-        hint = "name a .vsp file, or the id of a node in this folder, in `nodes/` or in the store"
-        raise ConfigError(f"no node {name!r} here", hint=hint, key="NODE")
+        store = mask_url(store_of(invocation))
+        places = f"the folders {Path.cwd()} and {Path(NODES_FOLDER).absolute()}, the store {store}"
+        raise ConfigError(f"no node {name!r} here", hint=f"name a .vsp file or an id; searched: {places}", key="NODE")
     return node
 
 

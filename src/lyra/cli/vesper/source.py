@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from lyra.cli.app import CliCommand, json_option, require_lsp
+from lyra.cli.app import CliCommand, Invocation, json_option, require_lsp
 from lyra.cli.render import document, note, printable
-from lyra.cli.vesper.node_files import list_callees, node_files, node_named, say_problems, source_of
+from lyra.cli.vesper.node_files import list_callees, node_files, node_named, say_problems, source_of, store_of
+from lyra.core.secrets.secret import mask_url
 from lyra.errors import ConfigError, LyraError, SourceError
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ def _issues_of(file: Path, *, strict: bool) -> tuple[str, list[Issue]]:
     issues = check_text(text, name, strict=strict, callees=callee)
     if not any(issue.code == "unknown_node" for issue in issues):
         return text, issues
-    searched = f"searched: {', '.join(str(folder) for folder in nodes.folders)}"
+    store = mask_url(store_of(click.get_current_context().ensure_object(Invocation)))
+    searched = f"searched: {', '.join(map(str, nodes.folders))}; a run also finds it in the store {store}"
     wrong = ", ".join(item.file for item in nodes.broken[:_BROKEN_SHOWN] if Path(item.file) != file)
     searched += f"; these files have mistakes: {wrong}" if wrong else ""
     return text, [

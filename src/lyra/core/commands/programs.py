@@ -29,22 +29,7 @@ _RUNNERS: Final[dict[str, frozenset[str]]] = {
         words_of("run exec"),
     ),
     **dict.fromkeys(
-        (
-            "pyenv",
-            "rbenv",
-            "nodenv",
-            "goenv",
-            "jenv",
-            "plenv",
-            "nodeenv",
-            "direnv",
-            "bundle",
-            "asdf",
-            "mise",
-            "rtx",
-            "fnm",
-        ),
-        words_of("exec x"),
+        words_of("pyenv rbenv nodenv goenv jenv plenv nodeenv direnv bundle asdf mise rtx fnm"), words_of("exec x")
     ),
     "npm": words_of("exec x explore edit config set init create innit"),
     **dict.fromkeys(("yarn", "pnpm", "bun"), words_of("exec dlx x config create init")),

@@ -55,7 +55,7 @@ def find_question(session: Session, interrupt: Mapping[str, Any], number: int | 
     return candidates[-1] if candidates else None
 
 
-def take_back(session: Session, token: Token) -> None:
+def drop_questions(session: Session, token: Token) -> None:
     """Remove the questions of a token that no longer waits."""
     if token.state == "waiting":
         session.waiting = [question for question in session.waiting if question.token != token.id]
@@ -152,7 +152,7 @@ class Move:
         if token.state == "ready":  # a worker ran it without get_next_instruction
             self._begin_run(token, stage)
         elif token.state == "waiting":  # its worker was silent, and it was in doubt
-            take_back(self.session, token)
+            drop_questions(self.session, token)
         token.state, token.worker, token.lease_s = "running", "", 0.0
         self._count(result.get("metrics") or {})
         output: dict[str, Any] = dict(result.get("output") or {})
@@ -410,7 +410,7 @@ class Move:
         for fork in [fork for fork in self.session.forks if fork.token == root.id]:
             self._cancel(fork)
         self._skip(root)
-        take_back(self.session, root)
+        drop_questions(self.session, root)
         self._arrive(root, target)
 
     # ------------------------------------------------------------------ forks
@@ -587,7 +587,7 @@ class Move:
         return token
 
     def _drop(self, token: Token) -> None:
-        take_back(self.session, token)
+        drop_questions(self.session, token)
         self.session.tokens = [other for other in self.session.tokens if other is not token]
 
     def _skip(self, token: Token) -> None:

@@ -603,7 +603,7 @@ class Orchestrator(Subsystem):
             seq = self._core.fact(self.state, pid, kind, {**data, "at": self._core.now()})
             session = self.state.sessions.get(pid)
             if before:
-                self.questions.take_back(before, session.waiting if session is not None else ())
+                self.questions.cancel_dropped(before, session.waiting if session is not None else ())
             if session is not None and session.terminated and not (over and session is was):
                 self._write_end(session)
             self.leases.watch(pid)

@@ -132,7 +132,7 @@ class Questions:
             row = {"interrupt": {**question.interrupt, "id": interrupt_id}, "question": number}
             self._orchestrator.fact(pid, "pipeline.waiting", row)
 
-    def take_back(self, before: Iterable[Question], after: Iterable[Question]) -> None:
+    def cancel_dropped(self, before: Iterable[Question], after: Iterable[Question]) -> None:
         """Cancel questions whose branch or session has ended."""
         left = {question.id for question in after}
         for question in before:

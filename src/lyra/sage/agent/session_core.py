@@ -73,6 +73,7 @@ class SessionCore:
         self.on_notice: list[Callable[[TaskRecord], object]] = []  # told when a task is done or asks
         self.on_wait: list[Callable[[Retrying], object]] = []  # told of waits for the provider outside of turns
         self.steering = Steering()
+        self.init_turn = 0  # the turn of `/init`, whose AGENTS.md a person has asked for
         self._writer = SessionWriter(self.root, self.folder)
         self._headless: Headless | None = None
         self._spending: SessionSpending | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -126,7 +127,13 @@ class TurnRunner:
         metrics = session.process.metrics
         usage, cost_usd = partial.usage(metrics), partial.cost_usd(metrics)
         await asyncio.to_thread(session.snapshots.end_turn)
-        files = [change.name for change in session.changes(partial.number)]
+        changes = session.changes(partial.number)
+        if partial.number == session.init_turn and session.equipment is not None and session.mode != "bypass":
+            for change in changes:  # a person was asked about each edit of this file
+                root, name = os.path.split(change.path)
+                if name == "AGENTS.md" and change.after:
+                    session.equipment.rules.keep_trust(root, name, change.before or b"", change.after)
+        files = [change.name for change in changes]
         ended = {"number": partial.number, "status": status, "answer": preview(text), "files": files}
         spent = {name: usage[name] for name in ("input_tokens", "output_tokens", "cache_read_tokens")}
         session.fact("session.turn_ended", {**ended, **spent, "cost_usd": cost_usd})

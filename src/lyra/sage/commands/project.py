@@ -47,6 +47,7 @@ async def init(session: LiveSession, arguments: SlashArguments) -> SlashResult:
     prompt = _INIT_AGAIN if exists else _INIT
     if arguments.text:
         prompt = f"{prompt}\n\nPay attention to this: {arguments.text}"
+    session.init_turn = session.facts.last_number + 1
     about = "AGENTS.md exists: it is edited, not written anew" if exists else "AGENTS.md is written by the agent"
     return SlashResult.from_blocks(about, prompt=prompt)
 

@@ -292,13 +292,18 @@ class ProjectRules:
                     file.write(line)
         except OSError as error:
             raise ConfigError(f"{name} cannot be written: {error.strerror}", place=path) from None
-        known = self._trust.answer(root, name)
-        if not before.strip() or (known is not None and known.trusted and known.sha256 == digest_of(before)):
-            data = before + line
-            asks = tuple(ask.sentence for ask in _read_rules(data, name))
-            with contextlib.suppress(OSError):  # it counts in this session all the same
-                self._trust.keep(root, {name: FileAnswer(digest_of(data), trusted=True, asks=asks)})
+        self.keep_trust(root, name, before, before + line)
         return path
+
+    def keep_trust(self, root: str, name: str, before: bytes, after: bytes) -> None:
+        """Trust a file of rules with the content that a person has given or approved, unless the one before was not
+        trusted."""
+        known = self._trust.answer(root, name)
+        is_trusted = known is not None and known.trusted and known.sha256 == digest_of(before)
+        if root in folders_above(self.folder) and (is_trusted or not before.strip()):
+            asks = tuple(ask.sentence for ask in _read_rules(after, name))
+            with contextlib.suppress(OSError):  # it counts in this session all the same
+                self._trust.keep(root, {name: FileAnswer(digest_of(after), trusted=True, asks=asks)})
 
     def _read(self) -> str:
         folders = folders_above(self.folder)

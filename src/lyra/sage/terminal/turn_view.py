@@ -2,7 +2,7 @@
 
 Text is printed block by block, thinking as one line, a tool call as one line when it has ended. What is not finished
 (the tail of the text, running calls, the spinner) is in `live_lines`. Asks nothing and answers nothing: questions go
-from `conversation` to `questions`.
+from `conversation` to `question_desk`.
 """
 
 from __future__ import annotations

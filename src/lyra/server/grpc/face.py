@@ -44,7 +44,7 @@ except ImportError as error:
 
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.guard import CallGuard, Method, Observe, end_of
-from lyra.server.grpc.services.system import (
+from lyra.server.grpc.services import (
     BusCalls,
     EngineCalls,
     OrchestrationCalls,
@@ -211,9 +211,8 @@ def handlers_of(name: str, service: ServiceCalls, guard: CallGuard) -> grpc.Gene
     handlers: dict[str, Any] = {}
     for rpc in pb.DESCRIPTOR.services_by_name[name].methods:
         method = Method(f"{name}/{rpc.name}", GetMessageClass(rpc.input_type), GetMessageClass(rpc.output_type))
-        call: Any = getattr(service, re.sub(r"(?<!^)(?=[A-Z])", "_", rpc.name).lower(), None) or service.by_table(
-            method.name
-        )
+        own_name = re.sub(r"(?<!^)(?=[A-Z])", "_", rpc.name).lower()  # CheckQuota is check_quota
+        call: Any = getattr(service, own_name, None) or service.by_table(method.name)
         if rpc.server_streaming:
             handlers[rpc.name] = grpc.unary_stream_rpc_method_handler(guard.stream(method, call))
         else:

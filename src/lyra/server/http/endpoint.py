@@ -111,29 +111,6 @@ class Endpoint(msgspec.Struct, frozen=True):
 class HttpCall:
     """One request, checked: who asks, for what."""
 
-    __slots__ = (
-        "act",
-        "act_outcome",
-        "act_target",
-        "base_url",
-        "body",
-        "caller",
-        "client",
-        "cookie",
-        "endpoint",
-        "form",
-        "form_token",
-        "headers",
-        "kernel",
-        "logins",
-        "parent",
-        "parts",
-        "path",
-        "query",
-        "raw_body",
-        "raw_path",
-    )
-
     def __init__(
         self,
         parts: HttpParts,

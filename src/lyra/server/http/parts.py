@@ -44,22 +44,6 @@ T = TypeVar("T")
 class HttpParts:
     """See the module."""
 
-    __slots__ = (
-        "_shared",
-        "chats",
-        "deliveries",
-        "endpoints",
-        "feed",
-        "history",
-        "hooks",
-        "is_draining",
-        "is_open",
-        "kernel",
-        "metrics",
-        "pipelines",
-        "records",
-    )
-
     def __init__(
         self,
         kernel: Kernel,

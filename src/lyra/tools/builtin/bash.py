@@ -51,6 +51,8 @@ _NO_HOST: Final = re.compile(
     r"|no such host|failed to establish a new connection"
 )
 _HOST: Final = re.compile(r"(?:https?://|host(?:='|: )|getaddrinfo \w+ |lookup )'?((?:[\w-]+\.)+[a-z]{2,})")
+# Without a network installers end soon; npm tries for over a minute by itself, and pip gives no reason without a retry.
+_OFFLINE: Final = {"npm_config_fetch_retries": "0", "PIP_RETRIES": "1", "CARGO_NET_RETRY": "0", "UV_HTTP_RETRIES": "0"}
 _USE_GIT: Final = " · the sandbox never opens .git: use the tool Git for that"
 _UNHELD: Final = "no sandbox works here, so the command had all your rights"
 _EXEC: Final = frozenset({"process.exec", "process.*", "*"})
@@ -276,7 +278,7 @@ class _Bash:
             raise ToolError(error.message, hint=error.hint, reason="permission_denied") from None
         extra_roots = [root for root in self._workspace.roots[1:] if _may_work_in(grant, root)]
         profile = replace(profile, writable_also=(*profile.writable_also, *extra_roots))
-        return profile if _has_network(grant) else replace(profile, egress=None)
+        return profile if _has_network(grant) else replace(profile, egress=None, env={**profile.env, **_OFFLINE})
 
 
 def _users_environment(profile: Profile) -> dict[str, str]:
@@ -305,7 +307,7 @@ def _find_folders_of(root: str, command: str) -> list[str] | None:
     """Return the workspace and the folder that a list of commands enters by `cd`; None where that is not known."""
     from lyra.tools.shell.command_line import read_line
 
-    moves = [part for _, part in read_line(command).parts if part.text.startswith("cd")]
+    moves = [part.line for part in read_line(command).parts if part.line.enters]
     if not moves:
         return [root]
     words = moves[0].text.split()
@@ -518,9 +520,10 @@ def _render_result(result: Result, *, is_offline: bool) -> str:
     text += output.tail.decode("utf-8", "replace")
     hint = _USE_GIT if not result.ok and _GIT_SHUT.search(text) else ""
     if is_offline and result.tier != "none" and _NO_HOST.search(text):
-        host = _HOST.search(text)
-        rule = f"WebFetch({host[1] if host else 'HOST'})"
-        hint += f' · commands have no network: the rule {rule} opens a host (the user says /permissions allow "{rule}")'
+        host = _HOST.search(text)  # pip names a path of the index only
+        hosts = [host[1]] if host else ["pypi.org", "files.pythonhosted.org"] if " /simple/" in text else ["HOST"]
+        words = " and ".join(f'/permissions allow "WebFetch({host})"' for host in hosts)
+        hint += f" · commands have no network: a rule opens a host (the user says {words})"
     text = _with_note(text, f"{_how(result)}{hint}")
     if result.ok:
         return text

@@ -35,7 +35,7 @@ from lyra.sandbox.protection.obeyed import find_asked_part, find_obeyed_part
 from lyra.sandbox.protection.protected_names import HIDDEN
 from lyra.tools.permissions.answers import config_folder
 from lyra.tools.permissions.rules import Effect, Rule
-from lyra.tools.permissions.subjects import Subject, check_workspace
+from lyra.tools.permissions.subjects import Subject, check_workspace, subject_of
 
 MODES: Final[dict[str, str]] = {
     "default": "ask for what no rule allows",
@@ -91,27 +91,6 @@ class PermissionDecision(NamedTuple):
 
 class Permissions:
     """Rules of every source, a mode, and the answers that were given "always"."""
-
-    __slots__ = (
-        "_answers",
-        "_forbidden_modes",
-        "_helpers",
-        "_keep",
-        "_named",
-        "_narrowed",
-        "_only",
-        "_own",
-        "_protected",
-        "_rules",
-        "_rules_by_tool",
-        "asks_outside",
-        "attended",
-        "extra_folders",
-        "home",
-        "mode",
-        "own_text",
-        "workspace",
-    )
 
     def __init__(
         self,
@@ -246,9 +225,9 @@ class Permissions:
             return PermissionDecision("allow", None, "the command only reads, and can do nothing else", IN_SANDBOX)
         if subject.held and self.mode == "sandboxed" and subject.act == "run":
             return PermissionDecision("allow", None, "the mode is sandboxed", IN_SANDBOX)
-        piped = None if consequential else _allow_parts(_Rules((*rules.always, *rules.allow)), subject)
+        piped = None if consequential else self._allow_parts(_Rules((*rules.always, *rules.allow)), subject)
         if piped is not None:
-            return _decide_by(piped, subject, "allow")
+            return piped
         if weaker is not None:
             kind = "taint" if obeyed is None else "protected"
             why = f"{obeyed or 'the process has read untrusted text'}, and a pattern is no answer"
@@ -266,8 +245,56 @@ class Permissions:
             return PermissionDecision("allow", None, f"{subject.tool} does nothing outside the conversation")
         reason = f"no rule speaks of this {subject.tool}"
         if subject.line is not None and subject.line.single is None and rules.allow:
-            reason = f"{reason}; an allow with a wildcard covers one simple command or each part of a pipe or list"
+            reason = (
+                f"{reason}; an allow with a wildcard covers one simple command or each part of a pipe, list or loop"
+            )
         return PermissionDecision("ask", None, reason)
+
+    def _allow_parts(self, rules: _Rules, subject: Subject) -> PermissionDecision | None:
+        """Decide by the first part of a pipe or list that needs a rule or writes a file, where each part is allowed or
+        only reads in a sandbox; None where one of them is not. A list may begin with a `cd` into a folder of the
+        workspace: after it only rules for whole programs count, because the words of others may mean other files there.
+        A file for output is one that could be written without a question."""
+        line = subject.line
+        if line is None or not line.parts or not (subject.held or line.is_pipe):
+            return None
+        deciding: PermissionDecision | None = None
+        root = folder = os.path.realpath(self.workspace)
+        for number, part in enumerate(line.parts):
+            words = part.line.words
+            if words is None or ("printf" in words and "-v" in part.line.text):
+                return None
+            if "cd" in words:
+                entered = _find_folder(part.line.text, root)
+                if number or entered is None or not subject.held:
+                    return None
+                folder = entered
+            elif not (subject.held and part.line.reads_only):
+                own = subject._replace(value=part.line.text, line=part.line)
+                matching = (rule for rule in _candidates(rules, own) if rule.speaks_of(own))
+                rule = next(
+                    (rule for rule in matching if folder == root or _PROGRAM.fullmatch(rule.pattern or "")), None
+                )
+                if rule is None or words & _CHANGES:
+                    return None
+                deciding = deciding or _decide_by(rule, subject, "allow")
+            for name in part.writes:
+                written = self._decide_writing(os.path.join(folder, name))
+                if not written.allowed:
+                    return None
+                deciding = deciding or written
+        return deciding
+
+    def _decide_writing(self, path: str) -> PermissionDecision:
+        subject = subject_of(
+            "Write",
+            {"file_path": path},
+            workspace=self.workspace,
+            home=self.home,
+            path=os.path.realpath(path),
+            extra_folders=self.extra_folders,
+        )
+        return self._decide(subject, tainted=False)
 
     def limit(self, rules: Iterable[str]) -> Permissions:
         """Permissions that forbid each call which none of these rules matches, and decide nothing else. Tools that do
@@ -421,7 +448,7 @@ class Permissions:
         wider = not self._asks_first(subject)
         offered = [text for text in offer_rules(subject) if wider or text == self.rule_for(subject)]
         rules = [(text, Rule(text, "allow", workspace=self.workspace, home=self.home)) for text in offered]
-        return [text for text, rule in rules if rule.speaks_of(subject) or _allow_parts(_Rules([rule]), subject)]
+        return [text for text, rule in rules if rule.speaks_of(subject) or self._allow_parts(_Rules([rule]), subject)]
 
     def keep(self, rule: Rule) -> None:
         """Pass an answer to the function that stores it, if one was given."""
@@ -530,40 +557,11 @@ _ENTERS: Final = re.compile(r"cd ([A-Za-z0-9_./@+:-]+)")
 _PROGRAM: Final = re.compile(r"[A-Za-z0-9_.+-]+ \*")
 
 
-def _allow_parts(rules: _Rules, subject: Subject) -> Rule | None:
-    """Return the rule that allows the first part of a pipe or list that needs one, where each part is allowed by a rule
-    or only reads in a sandbox; None where one of them is not. A list may begin with a `cd` into a folder of the
-    workspace: after it only rules for whole programs count, because the words of others may mean other files there."""
-    line = subject.line
-    if line is None or not line.parts or not (subject.held or line.is_pipe):
-        return None
-    deciding: Rule | None = None
-    moved = False
-    for number, (_, part) in enumerate(line.parts):
-        words = part.words
-        if words is None or ("printf" in words and "-v" in part.text):
-            return None
-        if "cd" in words:
-            folder = _find_folder(part.text, subject.workspace)
-            if number or folder is None or not subject.held:
-                return None
-            moved = folder != os.path.realpath(subject.workspace)
-        elif not (subject.held and part.reads_only):
-            own = subject._replace(value=part.text, line=part)
-            matching = (rule for rule in _candidates(rules, own) if rule.speaks_of(own))
-            rule = next((rule for rule in matching if not moved or _PROGRAM.fullmatch(rule.pattern or "")), None)
-            if rule is None or words & _CHANGES:
-                return None
-            deciding = deciding or rule
-    return deciding
-
-
-def _find_folder(command: str, workspace: str) -> str | None:
+def _find_folder(command: str, root: str) -> str | None:
     """Return the folder of the workspace that a `cd` enters; None where it is another one, or not known."""
     match = _ENTERS.fullmatch(command.strip())
     if match is None or match[1].startswith("-"):
         return None
-    root = os.path.realpath(workspace)
     folder = os.path.realpath(os.path.join(root, match[1]))
     return folder if f"{folder}/".startswith(f"{root.rstrip('/')}/") else None
 

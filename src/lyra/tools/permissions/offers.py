@@ -51,8 +51,8 @@ def _wider(subject: Subject) -> list[str]:
 def _find_beginnings(subject: Subject, line: CommandLine) -> list[str]:
     """Return the beginnings of the commands in a pipe or list that need a rule; the caller leaves out those which do
     not allow all of it."""
-    needed = (part for _, part in line.parts if not (subject.held and part.reads_only))
-    return list(dict.fromkeys(text for part in needed for text in _beginnings((part.single or "").split())))
+    needed = (part.line for part in line.parts if not (subject.held and part.line.reads_only))
+    return list(dict.fromkeys(text for own in needed for text in _beginnings((own.single or "").split())))
 
 
 def _beginnings(words: list[str]) -> list[str]:

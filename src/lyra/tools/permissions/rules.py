@@ -47,26 +47,6 @@ class Rule:
     """One rule. `bare`: it has no pattern. `names_tool`: it is one tool's name alone, or `*`; such an allow counts as
     an answer for whatever the tool does."""
 
-    __slots__ = (
-        "_address",
-        "_every",
-        "_family",
-        "_glob",
-        "_paths",
-        "_url",
-        "_whole",
-        "_words",
-        "bare",
-        "effect",
-        "exact",
-        "names_tool",
-        "pattern",
-        "source",
-        "text",
-        "tool",
-        "word",
-    )
-
     def __init__(
         self, text: Any, effect: Effect, *, source: str = "flags", workspace: str = "/", home: str = ""
     ) -> None:

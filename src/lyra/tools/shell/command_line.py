@@ -5,9 +5,11 @@ with the program's name alone and without its global options too. The arguments 
 `loose`: a command may begin at each of them. An allow with a wildcard is matched against `single`:
 the whole line, and only when it is one simple command with nothing in it that runs or writes something else. When the
 line could not be read for certain, `unsure` says why; then every deny applies and no such allow. A list of simple
-commands has them as its `parts`: a pipe or list is allowed when each of its parts is.
+commands has them as its `parts`: a pipe or list is allowed when each of its parts is. A loop over names is the list of
+its turns; what only times a command, sets a variable that changes how it prints, or names the file for its output is
+no part of it.
 
-Files that a line both writes and runs: `mkfifo p; echo 'rm x' > p & sh p`, `cp /bin/rm y; ./y x`.
+A file that a line both writes and runs is read as a script of the line: `mkfifo p; echo 'rm x' > p & sh p`.
 """
 
 from __future__ import annotations
@@ -133,6 +135,16 @@ _GLOBAL_VALUES: Final = {
 }
 
 
+class LinePart(NamedTuple):
+    """One simple command of a line: the operator before it, the command, the files that its output is written to, and
+    whether the line has it as it stands here."""
+
+    operator: str
+    line: CommandLine
+    writes: tuple[str, ...] = ()
+    is_bare: bool = True
+
+
 class CommandLine:
     """One command line, as far as it could be read."""
 
@@ -156,7 +168,7 @@ class CommandLine:
         self.plain = plain  # of a single command: no quote, escape or wildcard in it
         self.inside = inside  # if it runs another command: its text up to the program of that one
         self.unsure = unsure
-        self._parts: tuple[tuple[str, CommandLine], ...] | None = None
+        self._parts: tuple[LinePart, ...] | None = None
         # The first words of all texts that patterns are compared with; None if one of them is not known.
         texts = {*commands, text, single or text}
         sure = unsure is None and UNKNOWN not in "".join(texts)
@@ -177,23 +189,29 @@ class CommandLine:
         return self.inside is None or (glob.prefix + " ").startswith(self.inside + " ")
 
     @property
-    def parts(self) -> tuple[tuple[str, CommandLine], ...]:
-        """The simple commands of a pipe or list, each with the operator before it; none for any other line. Each part
-        is read by itself and is complete, so the shell reads the line as these commands, too."""
+    def parts(self) -> tuple[LinePart, ...]:
+        """The simple commands of a pipe or list, or of one command with something around it; none for any other line.
+        Each part is read by itself and is complete, so the shell reads the line as these commands, too."""
         if self._parts is None:
-            self._parts = () if self.single is not None or self.unsure is not None else _split_list(self.text)
+            self._parts = _split_list(self.text) if self.unsure is None else ()
         return self._parts
 
     @property
     def is_pipe(self) -> bool:
         """Whether it is simple commands joined by `|` and nothing else."""
-        return bool(self.parts) and all(operator == "|" for operator, _ in self.parts[1:])
+        is_joined = all(part.operator == "|" for part in self.parts[1:]) and all(part.is_bare for part in self.parts)
+        return len(self.parts) > 1 and is_joined
+
+    @property
+    def enters(self) -> bool:
+        """Whether it goes to another folder, or may go."""
+        return not self.commands or self.commands[0].partition(" ")[0] == "cd"
 
     @property
     def reads_only(self) -> bool:
         """Whether each command of the line is known to read and print, and does nothing else."""
         if self.parts:
-            return all(part.reads_only for _, part in self.parts)
+            return all(part.line.reads_only and not part.writes for part in self.parts)
         return self.single is not None and self.unsure is None and _only_reads(self.single)
 
     def is_touched_by(self, glob: TextGlob) -> bool:
@@ -235,24 +253,81 @@ _LIST_OPERATORS: Final = frozenset({"|", "||", "&&", ";", "\n"})
 _PARTS_MAX: Final = 20
 
 
-def _split_list(text: str) -> tuple[tuple[str, CommandLine], ...]:
+_LOOP: Final = re.compile(  # its variable is none that a program reads from its environment
+    r"for ([a-z][a-z0-9]{0,15}) in ([A-Za-z0-9_./@%+,*? -]+?)[ \t]*[;\n]\s*do\s+(.+?)[;\n]\s*done"
+    r"(?=\s*(?:[|&;\n]|$))(.*)",
+    re.DOTALL,
+)
+_AROUND: Final = re.compile(
+    r"(?:timeout(?: (?:-k|-s|--kill-after=|--signal=) ?[A-Z0-9.]+[smhd]?| --foreground| --preserve-status| -v)*"
+    r" [0-9.]+[smhd]?|nice(?: -n ?[0-9]+| -[0-9]+)?|time(?: -p)?) "
+)
+_ASSIGNED: Final = re.compile(  # what they change is how a program prints, and by which path Python finds the project
+    r"(?:CI|NO_COLOR|FORCE_COLOR|CLICOLOR|CLICOLOR_FORCE|COLUMNS|LINES|TERM|LANG|LC_ALL|TZ|NODE_ENV|RUST_BACKTRACE"
+    r"|PYTHONUNBUFFERED|PYTHONDONTWRITEBYTECODE|PYTHONHASHSEED|PYTHONUTF8|PYTHONDEVMODE|PYTHONFAULTHANDLER"
+    r")=[A-Za-z0-9_.,+-]*|PYTHONPATH=(?![^ ]*\.\.)[A-Za-z0-9_.][A-Za-z0-9_./-]*(?::[A-Za-z0-9_.][A-Za-z0-9_./-]*)*"
+)
+_RUN_THE_PROJECT: Final = frozenset({"pytest", "py.test", "python", "python3", "coverage"})
+_FILE: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./@%+,:=-]*")
+_WRITES: Final = _OUT - {"<>", ">&"}
+_GLOBS: Final = frozenset("*?")
+
+
+def _split_list(text: str) -> tuple[LinePart, ...]:
     """Return the parts of a pipe or list; none where one of them is more than a simple command."""
-    parts: list[tuple[str, str]] = [("", "")]
-    for piece in _LIST_PIECE.findall(text):
+    loop = _LOOP.fullmatch(text)
+    texts: list[tuple[str, str]] = [("", "")]
+    for piece in _LIST_PIECE.findall(text if loop is None else _unroll(*loop.groups())):
         if piece in _LIST_OPERATORS:
-            parts.append((piece, ""))
+            texts.append((piece, ""))
         else:
-            parts[-1] = (parts[-1][0], parts[-1][1] + piece)
-    if not 1 < len(parts) <= _PARTS_MAX:
+            texts[-1] = (texts[-1][0], texts[-1][1] + piece)
+    if len(texts) > _PARTS_MAX:
         return ()
-    # The status of the last command is a number: the shell reads the part as it would with this one.
-    lines = tuple((operator, read_line(part.replace("$?", "0"))) for operator, part in parts)
-    texts = [part.strip(" \t") for _, part in parts]
-    if any(
-        "#" in part or part.endswith("\\") or line.single is None for part, (_, line) in zip(texts, lines, strict=True)
-    ):
+    parts = [
+        _read_part(operator, part.strip(" \t"), alone=len(texts) == 1 and loop is None) for operator, part in texts
+    ]
+    if None in parts or (loop is not None and any(part.line.enters for part in parts if part)):
         return ()
-    return lines
+    return tuple(part._replace(is_bare=part.is_bare and loop is None) for part in parts if part)
+
+
+def _unroll(name: str, names: str, body: str, rest: str) -> str:
+    """Return a loop as the list of its turns, with the value for the variable where that is a whole word. A value with
+    a wildcard may become any words."""
+    if read_line(body).unsure is not None:
+        return ""
+    values = names.split() if not _GLOBS.intersection(names) else ["*"]
+    word = rf"""'[^']*'|(?<!\S)("?)\$(?:{name}|\{{{name}\}})\1(?![^\s;|&])|"(?:[^"\\]|\\.)*"|\\."""
+    turn = re.sub(word, lambda match: match[0] if match[1] is None else "\0", body)
+    return "\n".join(turn.replace("\0", value) for value in values[: _PARTS_MAX + 1]) + rest
+
+
+def _read_part(operator: str, text: str, *, alone: bool) -> LinePart | None:
+    """Return one command of a list; None where it is no simple command, or is `alone` and has nothing around it."""
+    text = text.replace("$?", "0")  # a number: the shell reads the part as it would with this one
+    if "#" in text or text.endswith("\\"):
+        return None
+    line = read_line(text)
+    script = read_script(text) if line.unsure is None else ShellScript()
+    command = script.commands[0] if len(script.commands) == 1 and not script.compound else ShellCommand()
+    whole = rest = " ".join(word.raw for word in command.words)
+    while match := _AROUND.match(rest):
+        rest = rest[match.end() :]
+    opened = [redirect for redirect in command.redirects if not _harmless(redirect[1], redirect[2])]
+    if rest and not command.documents and (rest != whole or command.assignments or opened):
+        core = read_line(rest)
+        names = [word.raw for word in command.assignments]
+        finds = any(name.startswith("PYTHONPATH") for name in names)
+        if (
+            core.single is not None
+            and all(map(_ASSIGNED.fullmatch, names))
+            and not (finds and (core.reads_only or basename(rest.split()[0]) not in _RUN_THE_PROJECT))
+            and all(_FILE.fullmatch(to.raw) and start[0] != "{" for start, _, to in opened)
+            and all(kind in _WRITES or (kind == "<" and core.reads_only) for _, kind, _ in opened)
+        ):
+            return LinePart(operator, core, tuple(to.text for _, kind, to in opened if kind in _WRITES), is_bare=False)
+    return LinePart(operator, line) if line.single is not None and not alone else None
 
 
 def _only_reads(command: str) -> bool:

@@ -73,11 +73,12 @@ _DECODER: Final = msgspec.msgpack.Decoder(Program)
 
 
 def _body(program: Program) -> bytes:
-    plain = msgspec.to_builtins(program, builtin_types=(bytes,), enc_hook=_never)
+    plain = msgspec.to_builtins(program, builtin_types=(bytes,), enc_hook=_constant_to)
     return msgspec.msgpack.encode(plain)
 
 
-def _never(value: Any) -> Any:
+def _constant_to(value: Any) -> Any:
+    """Return a constant that msgspec does not know as one that it does."""
     if isinstance(value, Money):
         return {_MONEY: int(value)}
     if isinstance(value, Duration):
@@ -108,7 +109,6 @@ def _constant_from(value: Any) -> Any:
                     raise _make_load_error("it has an amount of money that is too large") from None
             if key == _DURATION and INT_MIN <= inner <= INT_MAX:
                 return Duration(inner)
-            raise _make_load_error("it has a constant of an unknown kind")
     raise _make_load_error("it has a constant of an unknown kind")
 
 

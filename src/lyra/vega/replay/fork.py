@@ -335,8 +335,6 @@ class _ForkDoor(Door):
             if expire is not None and _is_none(row.error):
                 expire()
                 await asyncio.Event().wait()  # until the caller has given up
-            journal = self._core.journal
-            assert journal is not None
             if row.error is not None:
                 raise error_from_row(row.error)
             data = await self._core.call(journal.store.get_blob, row.blob) if row.blob else bytes(row.value)

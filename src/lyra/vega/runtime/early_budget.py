@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lyra.vega.machine.fiber import EarlyCall
 
 
-def take_back(scope: Budget, usage: Usage) -> None:
+def uncharge(scope: Budget, usage: Usage) -> None:
     """Remove from a scope what belongs to another, or what will be charged to it again."""
     scope.charge_alone(-usage)
 

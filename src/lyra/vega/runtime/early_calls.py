@@ -35,7 +35,7 @@ from lyra.vega.runtime.agents.calls import (
     wait_for_end,
 )
 from lyra.vega.runtime.agents.slot import AgentSlot, now_s
-from lyra.vega.runtime.early_budget import EarlyCallBudget, SpeculativeCall, SpeculativeCalls, take_back
+from lyra.vega.runtime.early_budget import EarlyCallBudget, SpeculativeCall, SpeculativeCalls, uncharge
 from lyra.vega.runtime.processes import PROCESSES, spawn_agent, start_fiber
 from lyra.vega.values.values import ErrorValue, Fault, Process, fault_of
 
@@ -304,7 +304,7 @@ async def _take(job: VegaJob, group: EarlyCallGroup, call: EarlyCall) -> Any:
             # Charge the attempts of a call that a restart cut off, before it is made again: they are attempts of this
             # very call, and not speculative.
             early.scope.around.charge(early.cut_off)
-            take_back(early.scope, early.cut_off)
+            uncharge(early.scope, early.cut_off)
             early = await _make_call_now(job, group, call, f"{call.key}.again")
         else:
             _spend(job, early)
@@ -348,7 +348,7 @@ def _spend(job: VegaJob, early: SpeculativeCall) -> None:
     """Charge the program with the cost of an early call that it has come to."""
     early.is_taken = early.scope.is_over = True
     early.scope.around.charge(early.scope.usage)
-    take_back(job.world.budget, early.before)
+    uncharge(job.world.budget, early.before)
     _call_over(job, early, "call.taken")
 
 
@@ -449,7 +449,7 @@ async def _cancel_open_calls(job: VegaJob, group_calls: SpeculativeCalls) -> Non
         await asyncio.gather(*tasks, return_exceptions=True)
     for early in left:
         early.scope.is_over = True
-        take_back(job.world.budget, early.before)
+        uncharge(job.world.budget, early.before)
         job.world.speculative = job.world.speculative + early.scope.usage + early.scope.guessed
         _call_over(job, early, "call.speculative")
 

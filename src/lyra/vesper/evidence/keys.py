@@ -22,7 +22,8 @@ from lyra.vesper.evidence.inputs import parts_of
 FindProgram = Callable[[str], ir.NodeProgram | None]
 TIER: Final = "closures"  # of the direct path, where it names no other
 _FOLDERS: Final = ("python", "direct", "values", "check", "expressions")
-_PARTS: Final = (*_FOLDERS, "effects/compiled_path.py", "ir.py", "evidence/seen.py")
+_FILES: Final = ("charges.py", "ir.py", "effects/compiled_path.py", "effects/request.py", "evidence/seen.py")
+_PARTS: Final = (*_FOLDERS, *_FILES)
 
 
 @cache

@@ -81,8 +81,7 @@ class NodeWalk(TypedWalk):
         self.trivial: dict[tuple[str, int], Term] = {}  # when the right side of an implication matters
         self.entry: list[tuple[str, Term]] = []  # each condition of the entry, by its text
         self.failures: list[tuple[Term, str, str]] = []
-        self.input_axioms = 0
-        self.axiom_variables: list[frozenset[int]] = []  # of each axiom, as far as they were asked for
+        self.axiom_variables = []
         # Preconditions are left out: one that cannot be judged refuses no input.
         self._rooms = rooms_of(msgspec.structs.replace(program, preconditions=()))
         low, high = (self.numbers.constant(microseconds(time)) for time in TIMES)
@@ -370,13 +369,25 @@ class NodeWalk(TypedWalk):
                 self.here = conj(self.here, condition(current))
                 return round_of(current)
 
-            state = self.keep_invariants(state, run_round, (rounds, self.new_element(rounds)))
+            limits = self._find_limits(step.condition, state)
+            state = self.keep_invariants(state, run_round, (rounds, self.new_element(rounds)), limits)
             again = condition(state)
             self.fail("loop_limit", conj(again, self.numbers.equal(rounds.length, most)))
             self.here = conj(self.here, negate(again))
         else:
             state = self._unroll(step, state, condition, round_of)
         self._restore(variables, local, state)
+
+    def _find_limits(self, condition: ir.TypedExpression, state: State) -> dict[str, SymbolicValue]:
+        """Return what variables of a loop are compared with in its condition, where no round changes that."""
+        if isinstance(condition, ir.Logic):
+            return self._find_limits(condition.left, state) | self._find_limits(condition.right, state)
+        limits = {}
+        if isinstance(condition, ir.Compare):
+            for side, other in ((condition.left, condition.right), (condition.right, condition.left)):
+                if isinstance(side, ir.NodeVariable) and side.name in state and not _names(other) & set(state):
+                    limits[side.name] = self.pure(lambda other=other: self.evaluate(other, self.env()))[0]  # type: ignore[misc]
+        return limits
 
     def _ends_soon(self, step: ir.LoopStep, state: State, condition: Any, round_of: Any) -> bool:
         """Return whether the loop has ended after few rounds, for all inputs."""

@@ -9,7 +9,7 @@ the same number, so that a loop that adds up and `SUM` agree.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import z3
@@ -55,6 +55,8 @@ class FoldWalk(ExpressionWalk):
     assumed: Term = TRUE  # what holds for all accepted inputs
     _fact_depth = 0
     _lemmas = 0
+    input_axioms = 0  # those about the types of inputs, which come first
+    axiom_variables: list[frozenset[int]]  # of each axiom, as far as they were asked for
 
     # ------------------------------------------------------------ sources
 
@@ -126,9 +128,33 @@ class FoldWalk(ExpressionWalk):
             return False
         solver = z3.Solver()
         solver.set("rlimit", LEMMA_RLIMIT)
-        solver.add(*self.numbers.axioms, self.assumed, self.here, z3.Not(condition))
+        asked = self.assumed, self.here, z3.Not(condition)
+        solver.add(*self.numbers.axioms[: self.input_axioms], *self.relevant(*asked), *asked)
         answer = solver.check()
         return bool(answer == z3.unsat)
+
+    def relevant(self, *conditions: Term) -> list[Term]:
+        """Return the axioms behind those about inputs that share a variable with a condition or with such an axiom."""
+        axioms, variables = self.numbers.axioms, self.axiom_variables
+        variables += map(self._variables_of, axioms[len(variables) :])
+        known = self.variables_in(*conditions)
+        left = list(zip(axioms[self.input_axioms :], variables[self.input_axioms :], strict=True))
+        chosen: list[Term] = []
+        while near := [pair for pair in left if pair[1] & known]:
+            left = [pair for pair in left if not pair[1] & known]
+            chosen += [axiom for axiom, _ in near]
+            known = known.union(*(names for _, names in near))
+        return chosen
+
+    def variables_in(self, *terms: Term) -> frozenset[int]:
+        """Return the ids of the variables in some terms."""
+        return frozenset[int]().union(*map(self._variables_of, terms))
+
+    def _variables_of(self, term: Term) -> frozenset[int]:
+        names: frozenset[int] = self.compute_once(
+            ("variables", term), lambda: frozenset(part.get_id() for part in _variables(term))
+        )
+        return names
 
     def bounds_of(self, number: NumberValue) -> tuple[int | None, int | None]:
         """Return whole numbers between which a number always is, as far as candidates are."""
@@ -280,13 +306,15 @@ class FoldWalk(ExpressionWalk):
             for name in names
         }
 
-    def keep_invariants(self, state: State, round_of: Callable[[State], State], walked: Walked | None) -> State:
+    def keep_invariants(
+        self, state: State, round_of: Callable[[State], State], walked: Walked | None, limits: Mapping[str, Any] = {}
+    ) -> State:
         """Return the state after any number of rounds; with a source, after one for each element.
 
         Variables become any value of their kind; kinds are widened until a round keeps them. Of the candidates about a
-        number (its sign, and its order to the value before the first round) those are kept that hold before and that a
-        round keeps, tried again until none falls away. Where each round adds what only depends on its element, the sum
-        over all elements is added to the value before.
+        number (its sign, its order to the value before the first round, and the limit that it does not pass if it lay
+        on its way) those are kept that hold before and that a round keeps, tried again until none falls away. Where
+        each round adds what only depends on its element, the sum over all elements is added to the value before.
         """
         entry, numbers = self.here, self.numbers
         within = entry if walked is None else conj(entry, self.exists_any(walked[0]))
@@ -301,7 +329,8 @@ class FoldWalk(ExpressionWalk):
         for name in changed:
             first = state[name]
             if isinstance(first, NumberValue) and isinstance(start[name], NumberValue):
-                near = [relation for relation in _relations(self, first) if self.keeps(relation, first)]
+                relations = _relations(self, first, limits.get(name))
+                near = [relation for relation in relations if self.keeps(relation, first)]
                 candidates += [(name, relation) for relation in near if self.keeps(relation, base[name])]
         while True:
             known = conj(within, *(relation(start[name]) for name, relation in candidates))
@@ -426,15 +455,19 @@ def _turns_decimal(shape: SymbolicValue, first: SymbolicValue) -> bool:
     )
 
 
-def _relations(walk: FoldWalk, first: NumberValue) -> list[Callable[[Any], Term]]:
-    numbers, zero = walk.numbers, walk.numbers.constant(0)
-    return [
-        lambda value: numbers.at_most(zero, value),
-        lambda value: numbers.at_most(value, zero),
-        lambda value: numbers.less(zero, value),
-        lambda value: numbers.at_most(first, value),
-        lambda value: numbers.at_most(value, first),
+def _relations(walk: FoldWalk, first: NumberValue, limit: SymbolicValue | None) -> list[Callable[[Any], Term]]:
+    at_most, zero = walk.numbers.at_most, walk.numbers.constant(0)
+    relations: list[Callable[[Any], Term]] = [
+        lambda value: at_most(zero, value),
+        lambda value: at_most(value, zero),
+        lambda value: walk.numbers.less(zero, value),
+        lambda value: at_most(first, value),
+        lambda value: at_most(value, first),
     ]
+    if isinstance(limit, NumberValue):
+        relations.append(lambda value: disj(at_most(value, limit), at_most(value, first)))
+        relations.append(lambda value: disj(at_most(limit, value), at_most(first, value)))
+    return relations
 
 
 def _constant_of(term: Term) -> int | float | None:
@@ -475,15 +508,19 @@ def terms_of(value: SymbolicValue) -> list[Term]:
 
 
 def _variables(term: Term) -> list[Term]:
-    variables, todo, seen = [], [term], set()
+    """Return the variables of a term. The solver's own calls are several times quicker than `children`."""
+    context = term.ctx.ref()
+    variables, todo, seen = [], [term.as_ast()], set()
     while todo:
         part = todo.pop()
-        if part.get_id() in seen:
+        key = z3.Z3_get_ast_id(context, part)
+        if key in seen or z3.Z3_get_ast_kind(context, part) != z3.Z3_APP_AST:
             continue
-        seen.add(part.get_id())
-        if z3.is_const(part) and part.decl().kind() == z3.Z3_OP_UNINTERPRETED:
-            variables.append(part)
-        todo.extend(part.children())
+        seen.add(key)
+        count = z3.Z3_get_app_num_args(context, part)
+        todo += [z3.Z3_get_app_arg(context, part, index) for index in range(count)]
+        if not count and z3.Z3_get_decl_kind(context, z3.Z3_get_app_decl(context, part)) == z3.Z3_OP_UNINTERPRETED:
+            variables.append(z3.z3._to_expr_ref(part, term.ctx))
     return variables
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lyra.vesper.prove.flow import NodeWalk
 
 PROVED, REFUTED, UNKNOWN = "proved", "refuted", "unknown"
-VERSION: Final = 3  # of the prover: kept verdicts of another one are not used
+VERSION: Final = 4  # of the prover: kept verdicts of another one are not used
 LIST_ITEMS: Final = 3  # of input lists, in the walk that looks for an input
 _MODELS_MAX: Final = 2  # that are replayed for one contract and encoding
 QUESTION_RLIMIT: Final = 4_000_000  # steps of the solver for one question
@@ -182,6 +182,7 @@ class _Proof:
         self._walks: dict[tuple[str, int | None], NodeWalk | str] = {}
         self._tried: list[tuple[dict[str, Any], list[InputRun]]] | None = None
         self._replayer = InputReplayer(program)
+        self._replayers = {id(program): self._replayer}  # by the id of their program, which they hold
 
     # ------------------------------------------------------------ walks and inputs
 
@@ -262,7 +263,8 @@ class _Proof:
 
     def _fails(self, claim: _Claim, inputs: Mapping[str, Any]) -> str:
         """Return REFUTED where an input fails, UNKNOWN where that depends on what acts answer, else PROVED."""
-        replayer = self._replayer if claim.program is self.program else InputReplayer(claim.program)
+        replayer = self._replayers.get(id(claim.program)) or InputReplayer(claim.program, self._replayer)
+        self._replayers[id(claim.program)] = replayer
         if not any(claim.shows(outcome) for outcome in replayer.run(inputs)):
             return PROVED
         return REFUTED if self.program.pure else UNKNOWN
@@ -300,7 +302,6 @@ class _Proof:
 
     def _search(self, claim: _Claim) -> tuple[str, dict[str, Any] | None, str] | None:
         """Return a verdict where an input that was tried shows a failure."""
-        open_reason = None
         for inputs, outcomes in self.try_inputs():
             if not any(outcome.is_accepted for outcome in outcomes):
                 continue
@@ -308,9 +309,9 @@ class _Proof:
             shown = near and (claim.program is self.program or self._fails(claim, inputs) != PROVED)
             if shown and self.program.pure:
                 return REFUTED, inputs, ""
-            if shown and open_reason is None:
-                open_reason = f"it fails for {json.dumps(inputs)} where the acts answer in a certain way"
-        return None if open_reason is None else (UNKNOWN, None, open_reason)
+            if shown:
+                return UNKNOWN, None, f"it fails for {json.dumps(inputs)} where the acts answer in a certain way"
+        return None
 
     def _ask_for_input(self, claim: _Claim) -> tuple[tuple[str, dict[str, Any] | None, str] | None, str]:
         """Return a verdict, with an input where one fails, or None, and the bounds within which there is none."""
@@ -378,7 +379,8 @@ class _Proof:
                 others = [condition for i, (_, condition) in enumerate(flow.entry) if i != first + index]
                 solver = z3.Solver()
                 solver.set("rlimit", QUESTION_RLIMIT)
-                solver.add(*flow.numbers.axioms, *others, z3.Not(flow.entry[first + index][1]))
+                asked = [*others, z3.Not(flow.entry[first + index][1])]
+                solver.add(*flow.numbers.axioms[: flow.input_axioms], *flow.relevant(*asked), *asked)
                 if solver.check() == z3.unsat:
                     reason = "redundant: the other conditions on the inputs imply it"
                     results.append(ProofResult("precondition", text, PROVED, None, reason))

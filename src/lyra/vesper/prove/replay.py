@@ -90,17 +90,21 @@ class _ReplayWalk(ReferenceWalk):
 class InputReplayer:
     """Replays inputs of one program; one that acts, in some simulated surroundings."""
 
-    def __init__(self, program: ir.NodeProgram) -> None:
+    def __init__(self, program: ir.NodeProgram, like: InputReplayer | None = None) -> None:
+        """Give the acts the answers that they have in another replayer, if there is one."""
         self.program = program
         self._assigned = ReferenceWalk(program, new_execution(), None).assigned
-        self._forms = None if program.pure else AnswerForms(program)
+        self._forms: AnswerForms | None = like._forms if like else None if program.pure else AnswerForms(program)
+        self._runs: dict[str, list[InputRun]] = {}  # by input
 
     def run(self, inputs: Mapping[str, Any]) -> list[InputRun]:
-        """Run an input of plain JSON in each of the surroundings and return the results."""
-        if self._forms is None:
-            return [self.run_in(inputs, None)]
-        worlds = [RememberingWorld(self.program, self._forms, seed) for seed in range(_WORLDS)]
-        return [self.run_in(inputs, world) for world in worlds]
+        """Run an input of plain JSON in each of the surroundings, once, and return the results."""
+        text = json.dumps(inputs, sort_keys=True)
+        if text not in self._runs:
+            forms, program = self._forms, self.program
+            worlds = [None] if forms is None else [RememberingWorld(program, forms, n) for n in range(_WORLDS)]
+            self._runs[text] = [self.run_in(inputs, world) for world in worlds]
+        return self._runs[text]
 
     def run_in(self, inputs: Mapping[str, Any], effects: Effects | None) -> InputRun:
         walk = _ReplayWalk(self.program, new_execution(trace_id="prove"), effects, self._assigned)
@@ -124,10 +128,11 @@ def candidates(replayer: InputReplayer, cases: Sequence[Mapping[str, Any]]) -> I
         if plain is None:
             continue
         yield plain
-        for seen in replayer.run(plain)[:1]:
-            if seen.is_accepted and len(bases) < _BASES:
+        seen = replayer.run(plain)[0]
+        if seen.is_accepted:
+            if len(bases) < _BASES:
                 bases.setdefault(seen.reached, plain)
-            for item in program.inputs if seen.is_accepted else ():
+            for item in program.inputs:
                 fullness = _fullness(plain.get(item.name))
                 if 0 < fullness <= _FULL_ENOUGH and fullness > _fullness(lists.get(item.name, {}).get(item.name)):
                     lists[item.name] = plain

@@ -49,52 +49,22 @@ def ask(flow: NodeWalk, *conditions: Term, rlimit: int) -> tuple[str, Any]:
     solver = z3.Solver()
     solver.set("rlimit", rlimit)
     first = flow.numbers.axioms[: flow.input_axioms]
-    solver.add(*first, *relevant(flow, z3.And(condition, *first)), condition)
+    solver.add(*first, *flow.relevant(condition, *first), condition)
     answer = solver.check()
     return str(answer), solver.model() if answer == z3.sat else None
 
 
-def relevant(flow: NodeWalk, condition: Term) -> list[Term]:
-    """Return the axioms that share a variable with the condition, or with such an axiom."""
-    axioms, known_variables = flow.numbers.axioms, flow.axiom_variables
-    known_variables += [_variables(axiom) for axiom in axioms[len(known_variables) :]]
-    left = list(range(flow.input_axioms, len(axioms)))
-    known = _variables(condition)
-    chosen: list[Term] = []
-    while True:
-        near = [index for index in left if known_variables[index] & known]
-        if not near:
-            return chosen
-        left = [index for index in left if not known_variables[index] & known]
-        chosen += [axioms[index] for index in near]
-        known = known.union(*(known_variables[index] for index in near))
-
-
 def approximations_in(flow: NodeWalk, terms: list[Term]) -> list[str]:
     """Return what is not modelled of that which decides some terms."""
-    relevant(flow, flow.assumed)  # all axioms' variables are known then
-    inputs = frozenset[int]().union(*(_variables(term) for value in flow.inputs.values() for term in _terms(value)))
-    known = frozenset[int]().union(*map(_variables, terms)) - inputs
+    inputs = flow.variables_in(*(term for value in flow.inputs.values() for term in _terms(value)))
+    known = flow.variables_in(*terms) - inputs
+    flow.relevant()  # all axioms' variables are known then
     left = flow.axiom_variables[flow.input_axioms :]
     for _ in range(_HOPS):
         near = [variables for variables in left if variables & known]
         left = [variables for variables in left if not variables & known]
         known = known.union(*near) - inputs
-    return sorted(why for why, parts in flow.approximations.items() if any(_variables(part) & known for part in parts))
-
-
-def _variables(term: Term) -> frozenset[int]:
-    variables, todo, seen = set(), [term], set()
-    while todo:
-        part = todo.pop()
-        key = part.get_id()
-        if key in seen:
-            continue
-        seen.add(key)
-        if z3.is_const(part) and part.decl().kind() == z3.Z3_OP_UNINTERPRETED:
-            variables.add(key)
-        todo.extend(part.children())
-    return frozenset(variables)
+    return sorted(why for why, parts in flow.approximations.items() if flow.variables_in(*parts) & known)
 
 
 def input_of(flow: NodeWalk, model: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:

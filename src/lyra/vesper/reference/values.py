@@ -103,7 +103,7 @@ def text(value: Any) -> str:
 def _number_text(value: Any) -> str:
     fraction, scale = parts(value)
     number = (fraction * 10**scale).numerator
-    digits = "".join(map(str, Decimal(abs(number)).as_tuple().digits)).rjust(scale + 1, "0")
+    digits = _write_digits(number).rjust(scale + 1, "0")
     whole = digits[: len(digits) - scale]
     return ("-" if number < 0 else "") + (f"{whole}.{digits[len(digits) - scale :]}" if scale else whole)
 
@@ -381,6 +381,7 @@ def _normalize_decimals(value: Any) -> Any:
 # ---------------------------------------------------------------- numbers
 
 SCALE_MAX = DECIMAL_DIGITS_MAX + DECIMAL_EXPONENT_MAX - 1
+_GROUP = 4_000  # digits that are read and written at once: Python takes no more than 4 300
 
 
 def type_error(message: str) -> NodeError:
@@ -396,21 +397,28 @@ def parts(number: Any) -> tuple[Fraction, int]:
     if isinstance(number, int):
         return Fraction(number), 0
     exponent = number.as_tuple().exponent
-    return Fraction(int(number) if exponent >= 0 else number), max(0, -exponent)
+    coefficient = _read_digits(str(number.copy_abs()).partition("E")[0].replace(".", "")) * (-1) ** number.is_signed()
+    return Fraction(coefficient * 10 ** max(0, exponent), 10 ** max(0, -exponent)), max(0, -exponent)
 
 
-def _digit_count(number: int) -> int:
-    """Return how many decimal digits the number has; 1 for zero."""
-    return len(str(Decimal(abs(number))))
+def _read_digits(digits: str) -> int:
+    """Return a whole number; its digits are read in groups, which is faster than Decimal with many of them."""
+    before = digits[:-_GROUP]
+    return (_read_digits(before) * 10**_GROUP if before else 0) + int(digits[-_GROUP:])
+
+
+def _write_digits(number: int) -> str:
+    """Return the digits of the absolute value."""
+    before, last = divmod(abs(number), 10**_GROUP)
+    return _write_digits(before) + f"{last:0{_GROUP}}" if before else str(last)
 
 
 def decimal_of(value: Fraction, scale: int) -> Decimal:
     """Return the decimal with exactly this value, and this scale where its digits suffice; else `overflow`."""
-    coefficient = value * 10**scale
-    if coefficient.denominator != 1:
+    number, rest = divmod(value.numerator * 10**scale, value.denominator)
+    if rest:
         raise NodeError("overflow", "not exact")
-    number = coefficient.numerator
-    digits = str(Decimal(abs(number)))
+    digits = _write_digits(number)
     count, zeros = len(digits), len(digits) - len(digits.rstrip("0")) if number else scale
     # Zeros at the end that follow the point go where the digits or the scale are too many.
     dropped = min(scale, zeros, max(count - DECIMAL_DIGITS_MAX, scale - SCALE_MAX, 0))
@@ -420,8 +428,8 @@ def decimal_of(value: Fraction, scale: int) -> Decimal:
         raise NodeError("overflow", "too large or too small")
     if (count - zeros if number else count) > DECIMAL_DIGITS_MAX or scale > SCALE_MAX:
         raise NodeError("overflow", "too many digits")
-    shown = tuple(map(int, digits[: len(digits) - dropped] or "0"))
-    return Decimal((1 if number < 0 else 0, shown, -scale))
+    shown = digits[: len(digits) - dropped] or "0"
+    return Decimal(f"{'-' if number < 0 else ''}{shown}E{-scale}")
 
 
 def integer(number: int) -> int:
@@ -496,7 +504,7 @@ def _magnitude(value: Fraction) -> int:
     if value == 0:
         return 0
     value = abs(value)
-    guess = _digit_count(value.numerator) - _digit_count(value.denominator)
+    guess = len(_write_digits(value.numerator)) - len(_write_digits(value.denominator))
     while Fraction(10) ** guess > value:
         guess -= 1
     while Fraction(10) ** (guess + 1) <= value:

@@ -106,11 +106,11 @@ class Hooks:
             fields["session_id"] = self.session_id
         row = _AnswerRow(event)
         for hook in self.matching(event, fields):
-            try:
-                if self._sandbox is None:
-                    from lyra.sandbox import Sandbox
+            if self._sandbox is None:
+                from lyra.sandbox import Sandbox
 
-                    self._sandbox = Sandbox()
+                self._sandbox = Sandbox()
+            try:
                 answer = await hook.answer(fields, folder=self.folder, sandbox=self._sandbox)
             except HookFailed as failure:
                 row.fail(hook, failure)

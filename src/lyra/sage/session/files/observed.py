@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lyra.core.clock import SystemClock
+from lyra.core.commands.option_reach import words_of
 from lyra.core.own_files import find_own_paths
 from lyra.errors import CapabilityDenied, ConfigError
 from lyra.sage.session.files.history import Changed, JournalLine, Seen
@@ -320,25 +321,9 @@ def _open_root(root: str) -> Iterator[Beneath | None]:
 _OWN_NAMES_MAX: Final = 1_000  # names in one folder that do not count: git's and leftovers
 LEFTOVER_PREFIX: Final = ".lyra-restoring-"  # begins the names of files that a restore has not put in place yet
 _GIT: Final = ".git"
-_REMADE: Final = frozenset(
-    (
-        "node_modules",
-        "bower_components",
-        "__pycache__",
-        ".venv",
-        ".tox",
-        ".nox",
-        ".hg",
-        ".svn",
-        ".mypy_cache",
-        ".pytest_cache",
-        ".ruff_cache",
-        ".hypothesis",
-        ".gradle",
-        ".terraform",
-        ".next",
-        ".turbo",
-    )
+_REMADE: Final = words_of(
+    "node_modules bower_components __pycache__ .venv .tox .nox .hg .svn .mypy_cache .pytest_cache .ruff_cache"
+    " .hypothesis .gradle .terraform .next .turbo"
 )
 _NOT_ENTERED: Final = _REMADE.union(OBEYED_KEYS)
 CACHE_MARKS: Final = frozenset(("CACHEDIR.TAG", "pyvenv.cfg"))  # the folder with such a file can be made again
