@@ -16,7 +16,7 @@ A dynamic supervisor (`simple_one_for_one`) has any number of children of one ki
 
 Beyond OTP: a back-off before restarts, the strategies `stop` (leave it, tell the parent) and `escalate` (fail in its
 place), and guards: a supervisor of one child that represents it (`kernel.spawn(…, supervision=…)`), with a pid and a
-name that outlive every restart. The table is in `children`; commands come from `handle`.
+name that outlive every restart. The table is in `child`; commands come from `handle`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ them hold the same `NodeDraft`. `Checks` writes the statements of constraints, g
 cannot raise becomes one `if`. One that can is evaluated inside a `try`: an error in a contract is a failure of that
 contract, and a missing predicate or object makes it unverifiable, which is noted and stops nothing.
 
-Conditions that are known before a node runs, so that generated code does not test them.
+A condition that is known before a node runs is not tested by generated code.
 """
 
 from __future__ import annotations

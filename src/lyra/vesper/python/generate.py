@@ -6,7 +6,7 @@ Python values. It returns a dict of outputs or raises a NodeError. A node with e
 whose first parameter performs the effects. Where a node can end in several places, its steps stand in a function of
 their own, so that contracts about the answer are in one place.
 
-The statements of a node's function before its answer: the entry, then the steps.
+`FlowWriter` writes the statements of the function before the answer: the entry, then the steps.
 """
 
 from __future__ import annotations
