@@ -74,7 +74,7 @@ def diff_of(tool: str, arguments: Mapping[str, Any], folder: str) -> list[Any]:
     texts = preview_edit(tool, arguments, folder)
     if texts is None:
         return []
-    path = os.path.join(folder, str(arguments.get("file_path")))
+    path = os.path.join(folder, str(arguments.get("file_path") or arguments.get("notebook_path")))
     return [helpers.tool_diff_content(path, texts[1], texts[0] or None)]
 
 

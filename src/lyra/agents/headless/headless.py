@@ -457,13 +457,14 @@ def error_line(error: LyraError, secrets: Iterable[str | Secret] = ()) -> ErrorL
 
 
 def with_error(result: ResultLine, error: LyraError | None) -> ResultLine:
-    """Return the `result` of a run with its error, if there is one, and then also with the calls that were denied."""
+    """Return the `result` of a run with its error, if there is one; then it also has the denied calls and the tries."""
     if error is not None:
         line = error_line(error)
         result["error"] = {"code": line["code"], "message": line["message"]}
         if "hint" in line:
             result["error"]["hint"] = line["hint"]
         result.setdefault("denied", [])
+        result.setdefault("retries", 0)
     return result
 
 

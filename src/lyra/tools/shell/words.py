@@ -132,23 +132,6 @@ class ShellCommand:
 class ShellScript:
     """All commands found in one text, and what is special about it."""
 
-    __slots__ = (
-        "commands",
-        "compound",
-        "defines",
-        "evaluates",
-        "input_readers",
-        "piped",
-        "quotes_code",
-        "run_files",
-        "sets",
-        "sets_path",
-        "spent",
-        "text",
-        "unsure",
-        "words_left",
-    )
-
     def __init__(self) -> None:
         self.commands: list[ShellCommand] = []
         self.compound = False  # more than one simple command: an operator, a group, a substitution
