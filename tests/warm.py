@@ -3,18 +3,21 @@
 Most of the CPU time of a short command is the import of its modules. `run` asks a server process, one for all
 workers of the tests, to fork for each command. A command is a process of its own, with its own pid, folder,
 environment, standard streams and exit code. At its end it tells the server which modules of Lyra and of installed
-packages it imported; the server imports them before the next fork, and they are all that commands share.
+packages it imported; the server imports them before the next fork, and they are all that commands share. What a file
+imports at its top is imported before its first fork: one that is killed tells nothing.
 Tests of the start of an interpreter, of signals and of terminals start a fresh interpreter instead, and with
 `LYRA_TESTS_FRESH=1` in the environment every command does.
 """
 
 from __future__ import annotations
 
+import ast
 import atexit
 import contextlib
 import functools
 import gc
 import importlib
+import importlib.util
 import io
 import json
 import os
@@ -281,6 +284,7 @@ class _Server:
     def __init__(self, path: str) -> None:
         self._selector = selectors.DefaultSelector()
         self._running: dict[int, socket.socket] = {}
+        self._read: set[str] = set()  # files whose imports are known
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(path)
         self._listener.listen(64)
@@ -321,6 +325,7 @@ class _Server:
         header, streams, _, _ = socket.recv_fds(connection, 4, 3)
         with connection.makefile("rb") as file:
             request: dict[str, Any] = json.loads(file.read(int.from_bytes(header, "big")))
+        self._read_imports(request["target"])
         gc.freeze()
         pid = os.fork()
         if pid == 0:
@@ -363,6 +368,21 @@ class _Server:
                 names.append(name)
         with self._teach, contextlib.suppress(OSError):
             self._teach.send(json.dumps(names).encode())
+
+    def _read_imports(self, target: str) -> None:
+        """Import what a file imports at its top, but no test's own files."""
+        if not target.endswith(".py") or target in self._read:
+            return
+        self._read.add(target)
+        with contextlib.suppress(OSError, SyntaxError):
+            for node in ast.parse(Path(target).read_text(encoding="utf-8")).body:
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+                for name in names:
+                    with contextlib.suppress(Exception):  # a command that needs it says what is wrong with it
+                        spec = importlib.util.find_spec(name)
+                        if spec is not None and (spec.origin or "").startswith(_IMPORTED_FROM):
+                            importlib.import_module(name)
 
     def _learn(self) -> None:
         for name in json.loads(self._learned.recv(1 << 20)):

@@ -199,18 +199,30 @@ def _lines_in(node: ast.stmt) -> tuple[tuple[str, ...], ...]:
     return tuple(line for line in lines if line)
 
 
+def exists(test: str) -> bool:
+    """Return whether there is such a test."""
+    file, _, name = test.partition("::")
+    path = ROOT / file
+    if not path.exists():
+        return False
+    return _PROGRAM_MARK in _read(path) if path.suffix == ".vega" else name in _module(path).tests
+
+
+@cache
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
 @cache
 def usage_of(test: str, *, alone: bool = False) -> Usage | None:
     """What a test uses, or None where there is no such test; `alone` leaves out what it reaches."""
     file, _, name = test.partition("::")
     path = ROOT / file
-    if not path.exists():
+    if not exists(test):
         return None
     if path.suffix == ".vega":
-        return _program(path.read_text(encoding="utf-8"), str(path))
+        return _program(_read(path), str(path))
     module = _module(path)
-    if name not in module.tests:
-        return None
     node = module.tests[name]
     reached = [(module, node)] if alone else list(_reached(module, node))
     texts = [_text_of(home, statement) for home, statement in reached]
@@ -236,9 +248,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(words | {part for word in words for part in re.split(r"[.\s-]", word) if part})
 
 
-def _program(text: str, path: str) -> Usage | None:
-    if _PROGRAM_MARK not in text:
-        return None
+def _program(text: str, path: str) -> Usage:
     return Usage(text, _words(text) | _opcodes(text, path), {}, (), asserts=True)
 
 

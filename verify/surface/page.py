@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from verify.surface.entries import KINDS, Entry, entries, tapped_callables
-from verify.surface.evidence import ROOT, fault, usage_of
+from verify.surface.evidence import ROOT, exists, fault
 from verify.surface.taps import PIPELINE_STRUCTS
 from verify.surface.trials import shown
 
@@ -77,7 +77,7 @@ class Surface(NamedTuple):
         strangers = [f"{name}: no such entry" for name in (*self.claimed, *self.seen) if name not in by_id]
         twice = [f"{name}: claimed, and seen in a trial" for name in self.claimed if name in self.seen]
         wrong = (fault(by_id[name], test) for name, test in self.claimed.items() if name in by_id)
-        gone = [f"{name}: there is no test {test}" for name, test in self.seen.items() if usage_of(test) is None]
+        gone = [f"{name}: there is no test {test}" for name, test in self.seen.items() if not exists(test)]
         return [*strangers, *twice, *gone, *(sentence for sentence in wrong if sentence)]
 
 

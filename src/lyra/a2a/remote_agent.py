@@ -7,9 +7,8 @@
     kernel.supervise([Child("writer", writer)], max_restarts=3, window_s=60)
 
 `connect` reads the agent's card; a RemoteAgent that is made with its name needs no network before its first call, as a
-program does that continues after a restart. Nothing is kept open between two calls.
-
-A call of a remote agent from a process: a message is sent once, and its task awaited, also across restarts.
+program does that continues after a restart. Nothing is kept open between two calls. A message is sent once, and its
+task awaited, also across restarts (`RemoteCalls`).
 """
 
 from __future__ import annotations

@@ -69,9 +69,18 @@ def moment(time: float) -> str:
     return datetime.fromtimestamp(time).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def note(text: str) -> None:
-    """Print a sentence beside the result, on stderr."""
-    click.echo(printable(text), err=True)
+def note(text: str, *, err: bool = True) -> None:
+    """Print a sentence beside the result, on stderr; a terminal gets it broken between words."""
+    text = printable(text)
+    if (sys.stderr if err else sys.stdout).isatty():
+        import shutil
+        import textwrap
+
+        columns = shutil.get_terminal_size().columns
+        indent = " " * (len(text) - len(text.lstrip(" ")))
+        how: Any = {"subsequent_indent": indent, "break_long_words": False, "break_on_hyphens": False}
+        text = "\n".join(textwrap.fill(row, columns, **how) for row in text.split("\n"))
+    click.echo(text, err=err)
 
 
 def colour_state() -> str:

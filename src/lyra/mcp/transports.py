@@ -7,12 +7,11 @@ program's stdin is closed first, then everything it started is killed.
 
 With `web`, headers, tokens and logins go to the origin of the URL and nowhere else; the SDK follows no redirect away
 from it. A token over plain HTTP goes to this machine only. If a login needs another origin (the authorization server),
-it is reached over https and has to have a public address. Answers are trimmed (`trim`).
+it is reached over https and has to have a public address. Answers are shortened while they
+arrive (`Trim`), so that parsing them does not block the event loop.
 
 Each request of a server is a task of the SDK, so both limit them (`CallbackLimits`): a server with too many requests
 that wait for an answer, or too many answers that wait to be read, is disconnected.
-
-Shortens answers while they arrive, so that parsing them does not block the event loop.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """JSON schemas as providers want them for structured output.
 
-`closed` adds `additionalProperties: false` to every object without that key: a model then keeps to the named fields,
-and an answer that fits the closed schema fits the original. `is_strict`: whether OpenAI's strict mode accepts a closed
-schema (every field required, no open maps, no refused keyword); else it is sent without strict mode. `worded` is for
-Anthropic, whose structured output knows few keywords: the others are put into the description, where the model can read
-them. The agent validates the answer in any case.
+`close_objects` adds `additionalProperties: false` to every object without that key: a model then keeps to the named
+fields, and an answer that fits the closed schema fits the original. `is_strict`: whether OpenAI's strict mode accepts a
+closed schema (every field required, no open maps, no refused keyword); else it is sent without strict mode.
+`describe_unsupported` is for Anthropic, whose structured output knows few keywords: the others are put into the
+description, where the model can read them. The agent validates the answer in any case.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -305,11 +305,27 @@ class _RequestedTurns:
             self._open.add(question)
 
 
-class UserRequest(msgspec.Struct, tag_field="type", tag="user", forbid_unknown_fields=True):
-    """A message; with `steer` one for the turn under way, which the model reads after the tool calls that run."""
-
+class TextPart(msgspec.Struct, tag_field="type", tag="text"):
     text: str
+
+
+class UserMessage(msgspec.Struct, forbid_unknown_fields=True):
+    """A message as Claude Code takes it: a text, or a list of texts."""
+
+    content: str | list[TextPart]
+    role: Literal["user"] = "user"
+
+
+class UserRequest(msgspec.Struct, tag_field="type", tag="user", forbid_unknown_fields=True):
+    """A message, as `text` or in Claude Code's shape; with `steer` one for the turn under way, which the model reads
+    after the tool calls that run. The last three are of that shape, and say nothing here."""
+
+    text: str = ""
     steer: bool = False
+    message: UserMessage | None = None
+    session_id: str = ""
+    parent_tool_use_id: str | None = None
+    uuid: str | None = None
 
 
 class InterruptRequest(msgspec.Struct, tag_field="type", tag="interrupt", forbid_unknown_fields=True):
@@ -338,6 +354,9 @@ def read_request(line: bytes) -> PrintRequest:
         request = _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"a line of the input is no request: {error}", hint=_HINT, key="input") from None
+    if isinstance(request, UserRequest) and request.message is not None:
+        content = request.message.content
+        request.text = content if isinstance(content, str) else "\n\n".join(part.text for part in content)
     if isinstance(request, UserRequest) and not request.text.strip():
         raise ConfigError("the text of a message is empty", hint=_HINT, key="input")
     return request

@@ -3,9 +3,8 @@
 `Sandbox.run` runs a command to its end, `Sandbox.start` gives a `Job` that runs on. Before a tier is first used it
 is tried with a real command that must work and a real act that must be denied; the result is cached for the life of the
 process. Without a working tier nothing runs: `SandboxUnavailable` says what is missing, and no option runs a command
-outside. The argument `tiers` can only leave tiers out.
-
-The tiers: each turns a command and its Profile into a `LaunchPlan`, and says what it lacks on this machine.
+outside. The argument `tiers` can only leave tiers out. A tier turns a command and its Profile into a `LaunchPlan`, and
+says what it lacks on this machine.
 """
 
 from __future__ import annotations

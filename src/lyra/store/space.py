@@ -6,7 +6,8 @@ and neither waits for the lease of the other. Beside its tables a space has `not
 leave for the owner, which reads them when it polls. The rules are those of `sql`; this module only changes the table
 names in the statements.
 
-A store opened only to be read: nothing in it is written, not even to bring an older version's tables up to date.
+A store that is opened only to be read is here, too: nothing in it is written, not even to bring an older version's
+tables up to date.
 """
 
 from __future__ import annotations

@@ -12,35 +12,47 @@ import stat
 from collections.abc import Mapping
 from typing import Any, Final
 
+from lyra.errors import LyraError
+
 _FILE_BYTES_MAX: Final = 1 << 20
-_EDITS: Final = ("Edit", "MultiEdit", "Write")
+_PATHS: Final = {"Edit": "file_path", "MultiEdit": "file_path", "Write": "file_path", "NotebookEdit": "notebook_path"}
 
 
 def edit_preview(tool: str, arguments: Mapping[str, Any], folder: str) -> str:
-    """Return the diff that a call will make; empty where it is not known."""
+    """Return the diff that a call will make, of a notebook cell by cell; empty where it is not known."""
     texts = preview_edit(tool, arguments, folder)
-    return "" if texts is None else _diff(*texts, str(arguments["file_path"]))
+    if texts is None:
+        return ""
+    path = str(arguments[_PATHS[tool]])
+    if tool == "NotebookEdit":
+        from lyra.tools.builtin.files import show_notebook
+
+        texts = (show_notebook(texts[0], path), show_notebook(texts[1], path))
+    before, after = (text.splitlines() for text in texts)
+    return "\n".join(difflib.unified_diff(before, after, f"a/{path}", f"b/{path}", lineterm=""))
 
 
 def preview_edit(tool: str, arguments: Mapping[str, Any], folder: str) -> tuple[str, str] | None:
     """Return the file before and after a call; None where it is not known."""
-    path = arguments.get("file_path")
-    if tool not in _EDITS or not isinstance(path, str) or not path:
+    path = arguments.get(_PATHS.get(tool, ""))
+    if not isinstance(path, str) or not path:
         return None
     before = _text_of(path, folder)
     after = None if before is None else _after(tool, arguments, before)
     return None if before is None or after is None else (before, after)
 
 
-def _diff(before: str, after: str, path: str) -> str:
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), f"a/{path}", f"b/{path}", lineterm="")
-    return "\n".join(lines)
-
-
 def _after(tool: str, arguments: Mapping[str, Any], before: str) -> str | None:
     if tool == "Write":
         content = arguments.get("content")
         return content if isinstance(content, str) else None
+    if tool == "NotebookEdit":
+        from lyra.tools.builtin.files import change_notebook
+
+        try:
+            return change_notebook(before, **arguments)[0]
+        except (LyraError, TypeError, ValueError, AttributeError):
+            return None  # the call will fail
     edits = arguments.get("edits") if tool == "MultiEdit" else [arguments]
     text = before
     for edit in edits if isinstance(edits, list) else []:

@@ -224,7 +224,7 @@ class CheckedFunction:
 
     def bind(self, owner: Any) -> CheckedFunction:
         """Return the method bound to its object; a plain function is returned unchanged."""
-        return CheckedFunction(self.function.__get__(owner), self.arguments) if self.is_method else self
+        return CheckedFunction(self.function.__get__(owner), self.arguments, self._more) if self.is_method else self
 
     def check(self, **arguments: Any) -> None:
         """Raise the ToolError of a call that cannot work; it is not run."""

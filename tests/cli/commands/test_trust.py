@@ -38,7 +38,7 @@ def at_a_terminal(lyra: Any, answer: str, *args: str, before: str = "") -> tuple
     pid, fd = pty.fork()
     if pid == 0:
         os.chdir(lyra.folder)
-        os.execve(command[0], command, lyra.env)
+        os.execve(command[0], command, {**lyra.env, "COLUMNS": "400"})  # sentences stay on one line
     os.write(fd, before.encode())
     shown, typed, end = b"", False, time.monotonic() + 60
     while time.monotonic() < end:

@@ -38,9 +38,18 @@ def test_several_messages_are_turns_of_one_session(sage: Sage) -> None:
     assert (again[-1]["session_id"], again[-1]["turn"]) == (record["id"], 4)
 
 
+@pytest.mark.parametrize("content", ["one\n\ntwo", [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]])
+def test_a_message_may_have_the_shape_of_claude_code(sage: Sage, content: Any) -> None:
+    request = {"type": "user", "message": {"role": "user", "content": content}, "parent_tool_use_id": None}
+    given = json.dumps({**request, "session_id": "", "uuid": "u"}) + "\n"
+    assert results(sage.lines("-p", *IN, *OUT, "--model", "sim/echo", stdin=given)) == [("success", "one\n\ntwo")]
+
+
 @pytest.mark.parametrize(
     "line",
     [
+        '{"type": "user", "message": {"role": "assistant", "content": "x"}}',
+        '{"type": "user", "message": {"role": "user", "content": [{"type": "image", "source": {}}]}}',
         "nonsense",
         "[]",
         '{"type": "user"}',

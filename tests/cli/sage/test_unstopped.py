@@ -80,7 +80,7 @@ def test_a_failure_before_the_run_has_an_error_too(sage: Sage) -> None:
     result = json.loads(done.stdout)
     assert (done.returncode, result["error"]["code"]) == (2, result["status"])
     assert "ANTHROPIC_API_KEY" in result["error"]["message"]
-    assert result["denied"] == []
+    assert (result["denied"], result["retries"]) == ([], 0)
 
 
 def test_a_success_has_no_error(printed: Printed, provider: FakeVendor) -> None:

@@ -316,14 +316,14 @@ testing:
     node = NODE.read_text(encoding="utf-8").replace(", guard: order_not_locked", "")
     (vesper.folder / "payment.vsp").write_text(node.partition("\ntesting:")[0] + case, encoding="utf-8")
     server = PaymentServer()
-    given = ["--database", make_database(tmp_path / "orders.db"), "--provider", f"stripe={server.url}"]
+    given = ["-n", "1", "--database", make_database(tmp_path / "orders.db"), "--provider", f"stripe={server.url}"]
     rights = [word for right in GRANT for word in ("--grant", right)]
     try:
         assert vesper("test", "payment.vsp", *given).returncode == 1
         done = vesper("test", "payment.vsp", *given, *rights)
         assert done.returncode == 0, done.stdout
         assert len(server.requests) == 1
-        fresh = ["--database", make_database(tmp_path / "other.db"), "--set", "kernel.store=other.db"]
+        fresh = ["-n", "1", "--database", make_database(tmp_path / "other.db"), "--set", "kernel.store=other.db"]
         assert vesper("test", "payment.vsp", *fresh, *rights).returncode == 1  # no provider
     finally:
         server.close()

@@ -62,7 +62,19 @@ async def test_a_folder_is_listed(project: Project) -> None:
 async def test_a_name_with_blanks_stands_in_quotes(project: Project) -> None:
     async with project.open() as session:
         attached = await attach(session, 'see @"docs/two words.md" and me@docs and @nothing.py')
-    assert attached.notes == ("attached docs/two words.md, 1 line, 5 bytes",)
+    assert attached.notes[0] == "attached docs/two words.md, 1 line, 5 bytes"
+
+
+async def test_a_name_that_is_no_file_is_told_with_one_like_it(project: Project) -> None:
+    """Where it looks like a file; a word of code or an address is none. Only of what the user has typed."""
+    prompt = "see @giude.md:3 and @nothing.py, me@docs.md and @property"
+    async with project.open() as session:
+        attached = await attach(session, prompt)
+        assert attached.notes == (
+            "giude.md is not attached: there is no such file; did you mean @docs/guide.md?",
+            "nothing.py is not attached: there is no such file",
+        )
+        assert (await attach(session, prompt, is_typed=False)).notes == ()
 
 
 async def test_keys_and_what_lies_outside_are_not_attached(project: Project) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from lyra.sage.agent.session_core import STORE_FILE
 from tests.sage.terminal.conftest import SageTerminal, call
 
 pytestmark = pytest.mark.slow
@@ -69,6 +71,51 @@ def test_a_call_can_be_edited_before_it_is_allowed(sage: SageTerminal) -> None:
     screen.send("\x15").line("echo second > out.txt").wait_for("Done\\.")
     assert sage.read("out.txt") == "second\n"
     assert len(re.findall("^  Bash    echo second > out", screen.text, re.MULTILINE)) == 1
+
+
+def test_an_edit_that_was_edited_is_shown_as_it_was_made(sage: SageTerminal) -> None:
+    """In the file's diff, which is not that of the question; a notebook has one, too, cell by cell."""
+    sage.write("export.py", SOURCE)
+    sage.write("a.ipynb", json.dumps({"cells": [{"cell_type": "code", "source": "a = 1", "outputs": []}]}))
+    change = call("NotebookEdit", notebook_path="a.ipynb", cell=0, new_source="a = 2")
+    replies = (READ, EDIT, call("Read", file_path="a.ipynb"), change, {"text": "Done."})
+    screen = sage.script(*replies).start()
+    screen.wait_for_prompt().line("go").wait_for("Allow this edit")
+    screen.send("e").wait_for("^edit › def export")
+    screen.send("\x15").line("def export(path, form):").wait_for("Allow this change of a notebook")
+    assert re.search(r"^ +4 \+ def export\(path, form\):$", screen.text, re.MULTILINE)
+    assert re.search(r"^ +2 − a = 1$", screen.text, re.MULTILINE)
+    assert re.search(r"^ +2 \+ a = 2$", screen.text, re.MULTILINE)
+    screen.send("e").wait_for("^edit › a = 2")
+    screen.send("\x15").line("a = 3").wait_for("Done\\.")
+    assert re.search(r"^ +2 \+ a = 3$", screen.text, re.MULTILINE)
+    assert json.loads(sage.read("a.ipynb"))["cells"][0]["source"] == "a = 3"
+
+
+def test_the_branch_is_that_of_now_within_a_turn(sage: SageTerminal) -> None:
+    subprocess.run(["git", "init", "-q", "-b", "main"], cwd=sage.folder, check=True)
+    asks_on = call("Bash", command="rm x")
+    screen = sage.script(call("Git", command="switch -c topic"), asks_on, {"text": "Done."}).start()
+    screen.wait_for_prompt().wait_for(r" sage  work  main ").line("go").wait_for("Allow this git command")
+    screen.send("y").wait_for("Allow this command").wait_for(r" sage  work  topic ")
+    screen.send("y").wait_for("Done\\.")
+
+
+def test_a_session_that_is_open_elsewhere_is_refused_and_not_shown(sage: SageTerminal) -> None:
+    sage.script({"text": "Here."}).start().wait_for_prompt().line("what is the first").wait_for("Here\\.")
+    (store,) = (sage.home / ".local/share/lyra").rglob(STORE_FILE)
+    second = sage.start()
+    second.wait_for_prompt().line(f"/resume {store.parent.name}").wait_for("is open in another program")
+    assert "what is the first" not in second.text
+
+
+def test_a_note_before_the_first_prompt_is_broken_between_words(sage: SageTerminal) -> None:
+    sage.write("AGENTS.md", "Use tabs.\n")
+    screen = sage.script({"text": "."}).start(columns=40)
+    screen.wait_for("enter  decide nothing").send("\r").wait_for_prompt()
+    words = " ".join(line.strip() for line in screen.text.splitlines())
+    assert "you are asked again when they change" in words
+    assert "nothing is decided: the question comes again at the next start" in words
 
 
 def test_always_is_a_rule_from_then_on(sage: SageTerminal) -> None:

@@ -185,3 +185,9 @@ def test_the_last_lines_of_a_command_are_shown_and_the_rest_is_folded() -> None:
     shown.take("tool_end", id="1", name="Bash", output="one\n\n[exit code 0 · 1 s]")
     assert shown.printed[-1] == "          one"
     assert shown.folds.take_unseen() == []
+
+
+def test_one_line_that_is_folded_is_one() -> None:
+    shown = Shown().take("tool_start", id="1", name="Bash", arguments={"command": "make"})
+    shown.take("tool_end", id="1", name="Bash", output="".join(f"line {n}\n" for n in range(5)))
+    assert any("… 1 line before" in line for line in shown.printed)

@@ -256,8 +256,9 @@ def test_jobs_end_when_the_program_is_killed(root: Path, tier: str):
         assert program.stdout.readline() == b"ready\n"
         assert alive(root / "beat")
         program.kill()
-    time.sleep(0.3)
-    assert not alive(root / "beat")
+    ends = time.monotonic() + 10  # on a busy machine
+    while alive(root / "beat"):
+        assert time.monotonic() < ends
 
 
 def test_an_agent_reads_what_its_command_spilled(root: Path):

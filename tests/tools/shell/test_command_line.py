@@ -846,12 +846,16 @@ def test_a_quick_script_is_what_the_grammar_finds():
         assert _plain_data(short) == _plain_data(read_script(line)), line
 
 
+def _fields(value: object) -> list[str]:
+    return list(getattr(type(value), "__slots__", None) or vars(value))
+
+
 def _plain_data(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [_plain_data(item) for item in value]
     if isinstance(value, (ShellScript, ShellCommand, Word)):
         own = {"span", "words_left"}  # where a command stands, and how much more is read: kept by the grammar alone
-        return {name: _plain_data(getattr(value, name)) for name in type(value).__slots__ if name not in own}
+        return {name: _plain_data(getattr(value, name)) for name in _fields(value) if name not in own}
     return value
 
 

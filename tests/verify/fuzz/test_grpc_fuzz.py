@@ -34,6 +34,6 @@ def test_json_that_is_not_checked_is_noticed(monkeypatch):
     def unchecked(data: bytes, field: str) -> object:
         return messages._read_field(data)
 
-    monkeypatch.setattr("lyra.server.grpc.services.system.json_value", unchecked)
+    monkeypatch.setattr("lyra.server.grpc.services.json_value", unchecked)
     failures = grpc_fuzz.run(25, 1).failures
     assert any("CommBusService" in failure and "INTERNAL" in failure for failure in failures)

@@ -5,7 +5,7 @@ what an agent of Lyra's (`lyra.agents.acp.agent_sessions`) and Sage (`lyra.sage.
 told as they come; a question becomes a permission request; one prompt at a time, which others may join. Errors of Lyra
 become errors of the protocol here. Nothing but the protocol is written to stdout.
 
-EditorQuestions: questions of a session's agents, put to the editor as permission requests.
+`EditorQuestions` puts questions of a session's agents to the editor as permission requests.
 """
 
 from __future__ import annotations

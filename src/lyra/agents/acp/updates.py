@@ -1,7 +1,7 @@
 """What happens in a session, in the words of the protocol: lines and messages become updates for the editor.
 
 A tool call has a kind, a title, the places that it is about and, for an edit, its diff. Texts from models, tools and
-files lose characters that no screen shows. Nothing is sent here; `turn_updates` does.
+files lose characters that no screen shows. `TurnUpdates` sends them.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def diff_of(tool: str, arguments: Mapping[str, Any], folder: str) -> list[Any]:
     texts = preview_edit(tool, arguments, folder)
     if texts is None:
         return []
-    path = os.path.join(folder, str(arguments.get("file_path")))
+    path = os.path.join(folder, str(arguments.get("file_path") or arguments.get("notebook_path")))
     return [helpers.tool_diff_content(path, texts[1], texts[0] or None)]
 
 

@@ -3,12 +3,12 @@
     async with Headless(HeadlessOptions(model="sim/echo", folder=".")) as run:
         outcome = await run.ask("Fix the failing test", tell=print)
 
-`tell` is called with every event as a plain mapping (`lines`), `system` first and `result` last. A call that no rule
+`tell` is called with every event as a plain mapping, `system` first and `result` last. A call that no rule
 allows is denied, the model is told, and the run continues. The run is its own process kernel, and all that it
 started ends with it.
 
-`options` are what is asked for, `setup` what the agent may touch, `run_agent` the agent, `audit_logs` the logs of
-decisions. Next: `lyra.cli.commands.agent`, which prints the events.
+`options` are what is asked for; `setup` makes of them the agent, what it may touch, and the logs of decisions. Next:
+`lyra.cli.commands.agent`, which prints the events.
 """
 
 from __future__ import annotations
@@ -457,13 +457,14 @@ def error_line(error: LyraError, secrets: Iterable[str | Secret] = ()) -> ErrorL
 
 
 def with_error(result: ResultLine, error: LyraError | None) -> ResultLine:
-    """Return the `result` of a run with its error, if there is one, and then also with the calls that were denied."""
+    """Return the `result` of a run with its error, if there is one; then it also has the denied calls and the tries."""
     if error is not None:
         line = error_line(error)
         result["error"] = {"code": line["code"], "message": line["message"]}
         if "hint" in line:
             result["error"]["hint"] = line["hint"]
         result.setdefault("denied", [])
+        result.setdefault("retries", 0)
     return result
 
 

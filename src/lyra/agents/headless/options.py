@@ -1,6 +1,6 @@
 """HeadlessOptions: what a run of an agent is asked for, by flags, by a session or by a program.
 
-Holds values and decides nothing: `setup` makes of them what the agent may touch, `run_agent` the agent itself.
+Holds values and decides nothing: `setup` makes of them the agent and what it may touch.
 """
 
 from __future__ import annotations

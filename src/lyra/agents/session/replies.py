@@ -93,7 +93,7 @@ class Sink:
         self._thought = StreamDedup()
         self._settled = 0  # pieces of finished answers
         self.lengths: list[int] = []  # of all pieces of text
-        self.wants_drafts = False  # its reader is told tool calls while the model writes them (`call_drafts`)
+        self.wants_drafts = False  # its reader is told tool calls while the model writes them
         self.has_drafts = False  # of the model call that is under way
 
     # ------------------------------------------------------------------ the process's side

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -245,9 +246,7 @@ def show_asks(files: Sequence[FileAsks], trust: FolderTrust, *, err: bool) -> No
     shows every character that cannot be seen as its code."""
     from lyra.config.asks import on_one_line
 
-    def say(line: str) -> None:
-        click.echo(printable(line), err=err)
-
+    say = partial(note, err=err)
     for folder in dict.fromkeys(file.folder for file in files):
         say(f"{on_one_line(folder)} brings files that ask for something:")
         for file in (file for file in files if file.folder == folder):
@@ -309,9 +308,9 @@ def ask_person(*, err: bool) -> bool | None:
     import termios
 
     termios.tcflush(sys.stdin, termios.TCIFLUSH)
-    click.echo("  y      trust these files with the content that they have now", err=err)
-    click.echo("  n      refuse these files: they can only tighten; you are asked again when they change", err=err)
-    click.echo("  enter  decide nothing: they can only tighten for now", err=err)
+    note("  y      trust these files with the content that they have now", err=err)
+    note("  n      refuse these files: they can only tighten; you are asked again when they change", err=err)
+    note("  enter  decide nothing: they can only tighten for now", err=err)
     while True:
         typed = (
             click.prompt("Trust these files?", default="", show_default=False, prompt_suffix=" ", err=err)

@@ -2,9 +2,6 @@
 
 Without options it is a prompt, which reads one command a line from a terminal or a pipe. `--steps`, `--at` and `--json`
 print and end. Looking writes nothing, also while a kernel runs the run; only `--fork-at`, `--resume` and `fork` do.
-
-The prompt of `lyra replay`: what can be seen at a step of a run of processes, and forks; and how they look as
-lines.
 """
 
 from __future__ import annotations

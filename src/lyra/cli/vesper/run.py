@@ -1,7 +1,5 @@
-"""`vesper run FILE` and `vesper test FILE…`: execute a node, or its test cases, on one path or on both.
-
-`vesper divergences NODE`: the inputs for which the two paths of a node gave different answers.
-"""
+"""`vesper run FILE` and `vesper test FILE…`: execute a node, or its test cases, on one path or on both; `vesper
+divergences NODE`: the inputs for which the two paths of a node gave different answers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`lyra ps`, `lyra tree` and `lyra top`: the processes of a store or a server, as a list, as a tree, and live.
 
-Where the rows come from that the views show: a store, beside a kernel that may run on it, or a server.
+The rows that the views show come from a store, beside a kernel that may run on it, or from a server.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ of YAML 1.2: `yes`, `on` and `12:30` are texts; aliases, tags and keys written t
 extra, which is imported only for such a file. A caller with rules of its own for YAML's scalars passes `read_scalar`,
 which gets each one as it is written.
 
-The line of each key in a TOML document.
+`key_lines` gives the line of each key in a TOML document.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def place_of(path: Path, places: Places) -> tuple[int, int]:
 
 
 class _TomlPlaces(_Scan):
-    """The scan of `toml_positions`, with the items of arrays numbered and columns kept."""
+    """The scan for places, with the items of arrays numbered and columns kept."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

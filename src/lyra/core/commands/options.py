@@ -3,7 +3,7 @@
 `option_reach` explains the fields, `programs` applies them to a call. A new row needs no code, only a line in the
 tests that shows what it stops.
 
-Programs that build software and take settings as words: swift, zig, dotnet, msbuild, xcodebuild.
+Programs that build software and take settings as words (swift, zig, dotnet, msbuild, xcodebuild) have functions below.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ it, a chain of shell commands under a rule with a wildcard. A request with wildc
 it.
 
 This module decides and explains; it never resolves a symlink, a name or a command: `sandbox` enforces.
-`scope` reads scopes, `glob` compares patterns.
+`scope` reads scopes and compares their patterns.
 """
 
 from __future__ import annotations

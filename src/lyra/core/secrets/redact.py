@@ -1,10 +1,10 @@
 """Redacting keys in texts that are printed, journaled, recorded or shown to a model.
 
 `redact(text, secrets)` masks the secrets that this process knows (`known_keys` finds them) and everything in the form
-of a well-known key (the table `FORMS`). `redact_data` does the same for every text in plain
-data, and for the values of fields with a name like a key's; `redact_command` for a shell line, whose commands all stay
-visible, and for passwords in its words (`passwords`). It finds common cases and is no guarantee: an unknown key in a
-form that is not listed stays. Texts without keys cost little: only words as long as keys are searched.
+of a well-known key (the table `FORMS`). `redact_data` does the same for every text in plain data, and for the values of
+fields with a name like a key's; `redact_command` for a shell line, whose commands all stay visible, and for passwords
+in its words (`without_passwords`). It finds common cases and is no guarantee: an unknown key in a form that is not
+listed stays. Texts without keys cost little: only words as long as keys are searched.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 A question (`interrupt`) comes from one of two places. A program asks (`ask`) and waits: question and answer are rows of
 its process, so a restart asks nothing twice (`program_questions`). Or a caller outside the program raises one about a
-process (`create_interrupt`), as pipelines do: those are facts of `InterruptState` (`outside_questions`). Both are
+process (`create_interrupt`), as pipelines do: those are facts of `InterruptState`. Both are
 answered, cancelled, listed and expired by the same methods, and both are in one queue (`interrupt.Line`), by pid,
-oldest first. A question expires by a timer (`expiry`), or when it is read after its time.
+oldest first. A question expires by a timer, or when it is read after its time.
 
 The service never interprets an answer: the program, or the pipeline's resume stages, do. A question or an answer of a
 process that has read text from outside is `tainted`, and marks the process that reads it. `_find`, `_oldest`,

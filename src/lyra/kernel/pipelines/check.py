@@ -1,7 +1,7 @@
 """Every mistake of a declaration, each with its path (`agents[0].default_next`) and what to try.
 
-`problems` checks plain data: keys and values against the tables of `keys`, then names, targets and bounds against one
-another. It raises nothing and runs nothing; `declaration` raises the first mistake, and `files` knows their lines.
+`problems` checks plain data: keys and values against the tables of `routing`, then names, targets and bounds against
+one another. It raises nothing and runs nothing; `declaration` raises the first mistake, and `files` knows their lines.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     PipelineConfig.of({"name": "review", "agents": [{"name": "draft", "default_next": "check"}, {"name": "check"}]})
 
-This module has the typed objects; the tables of `keys` explain each key, and `check` finds mistakes. It runs nothing
+This module has the typed objects; the tables of `routing` explain each key, and `check` finds mistakes. It runs nothing
 and routes nothing: `routing` decides, `moves` changes a session, `orchestrator` keeps sessions.
 """
 

@@ -3,7 +3,7 @@
 Owns the changes to the table (`core.processes`, `core.names`, parents and children) and the rows that say so. A
 process ends normally, by an error, by `ctx.exit`, by being killed (with everything it spawned), by its time limit, or
 without a row when its program no longer fits its journal. What it waits for meanwhile is other modules' business; how
-long it may run is in `scope_deadlines`.
+long it may run is in `scopes.ScopeDeadlines`.
 """
 
 from __future__ import annotations

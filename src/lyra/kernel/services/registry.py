@@ -4,7 +4,7 @@ A service is registered (`ServiceInfo`), given a handler, and dispatched to. `di
 such a service, does its health let it accept, is a slot free, is there a handler. Then it runs the handler in one slot,
 within a time-out, with retries by error class; the slot is freed in every case. Requests are not queued: a full service
 raises `Overloaded`, and the caller decides. Where several services are meant (instances `NAME/1`, `NAME/2` of one name,
-a capability, a type), the least loaded one takes the request (`balancing`).
+a capability, a type), the least loaded one takes the request.
 
     status      accepts
     healthy     up to max_concurrent

@@ -3,8 +3,8 @@
     sup = await kernel.supervise([Child("db", connect), Child("web", serve)], strategy="rest_for_one")
 
 A supervisor is an ordinary durable program (`supervise`) that links to its children and traps exits. What it knows is
-one `Table`; every event (a child's end, a command from outside, a back-off that is over) is handled to its end before
-the next is looked at. The table is kept with `ctx.checkpoint` now and then, so a restart replays little, and the
+one `ChildTable`; every event (a child's end, a command from outside, a back-off that is over) is handled to its end
+before the next is looked at. The table is kept with `ctx.checkpoint` now and then, so a restart replays little, and the
 journal's answers in between bring back children, restart window and half-done restarts.
 
     starting     in order; one that does not start: those started are stopped in reverse, and the supervisor fails
@@ -16,7 +16,7 @@ A dynamic supervisor (`simple_one_for_one`) has any number of children of one ki
 
 Beyond OTP: a back-off before restarts, the strategies `stop` (leave it, tell the parent) and `escalate` (fail in its
 place), and guards: a supervisor of one child that represents it (`kernel.spawn(…, supervision=…)`), with a pid and a
-name that outlive every restart. The table is in `children`; commands come from `handle`.
+name that outlive every restart. The table is in `child`; commands come from `handle`.
 """
 
 from __future__ import annotations

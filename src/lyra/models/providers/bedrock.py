@@ -1,12 +1,10 @@
 """Amazon Bedrock's Converse API: the address, the signature, request bodies, and the reader of its event streams.
 
-An answer is a binary event stream (split by `aws.Frames`): `messageStart`, blocks
-(`contentBlockStart`, deltas, `contentBlockStop`), `messageStop` with the stop reason, without which the answer is
-truncated, and `metadata` with the tokens. Exceptions travel in the stream too and become ModelErrors of the same kinds
-as those that come with a status. Events of unknown kinds are skipped. `aws` signs
-a request; an api_key (AWS_BEARER_TOKEN_BEDROCK), where there is one, is sent instead of a signature.
-
-Amazon's credentials and signatures, by botocore (the extra `bedrock`), and its event stream.
+An answer is a binary event stream (split by `Frames`): `messageStart`, blocks (`contentBlockStart`, deltas,
+`contentBlockStop`), `messageStop` with the stop reason, without which the answer is truncated, and `metadata` with the
+tokens. Exceptions travel in the stream too and become ModelErrors of the same kinds as those that come with a status.
+Events of unknown kinds are skipped. Credentials and signatures are made by botocore (the extra `bedrock`); an api_key
+(AWS_BEARER_TOKEN_BEDROCK), where there is one, is sent instead of a signature.
 """
 
 from __future__ import annotations

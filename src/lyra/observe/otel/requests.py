@@ -4,9 +4,8 @@
         …
         span.end_with({"http.response.status_code": 200})
 
-Without OpenTelemetry the block still continues the `traceparent` of the client. Holds no state.
-
-Reads the standard `OTEL_*` variables: whether to export, what, and by which protocol.
+Without OpenTelemetry the block still continues the `traceparent` of the client. Whether to export, what, and by which
+protocol is read from the standard `OTEL_*` variables. Holds no state.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `RunMoment` is the table of processes (`history.processes`) that also reads the values of the rows. It takes the rows of
 a run in order. What it knows after a row is what could be known then; rows that come later are not looked at.
 
-Where the rows of a run come from: a store, read beside the kernel that may own it, and never written.
+`StoredRows` reads the rows of a run from a store, beside the kernel that may own it, and never writes.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Each stack adds to it what it knows: `RunStep` here, for the journal of a process, is a message, a model call, a tool
 call or another effect, a child that was started or started again, a question to a person, a pause, a finished turn, an
-end. It has short texts and no whole values; `steps` makes them from rows. Effects of a Vega program are
+end. It has short texts and no whole values; `timeline.StepFold` makes them from rows. Effects of a Vega program are
 `vega.replay.timeline.TimelineStep`, steps of a Vesper node `vesper.runtime.replaying.ReplayedStep`.
 """
 

@@ -5,9 +5,8 @@
     timeline.moment(7)["conversation"]
 
 The steps are held in memory in their short form; values and states are read from the store when they are asked for, so
-a long journal costs time and little room. A run that is under way can be read again with `refresh`.
-
-StepFold: the steps of a run (`step`), from its rows.
+a long journal costs time and little room. A run that is under way can be read again with `refresh`. `StepFold` makes
+the steps (`step`) from rows.
 """
 
 from __future__ import annotations

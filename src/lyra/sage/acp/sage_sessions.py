@@ -7,7 +7,7 @@ models, titles and commands is told as well. Notices are told as they come, betw
 that an editor is offered, the model as a setting that it shows, and the tool layer by which the agent works on what the
 user has typed and not saved.
 
-The MCP servers of a session in an editor: those of the configuration, and those that the editor hands over.
+The MCP servers of a session are those of the configuration, and those that the editor hands over.
 """
 
 from __future__ import annotations

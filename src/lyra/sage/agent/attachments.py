@@ -45,6 +45,9 @@ _ATTACHED_MAX: Final = 50  # files, folders and pages of one prompt
 _CHARS_MAX: Final = 400_000  # of all of them together
 _LISTED_MAX: Final = 400  # files of a folder
 _LINES_USUAL: Final = 2_000
+_LIKE_FILE: Final = re.compile(r"/|\.[A-Za-z]\w{0,4}(?::\d+(?:-\d+)?)?\Z")
+_MISTYPED_MAX: Final = 5
+_LOOKED_AT_MAX: Final = 5_000  # files among which one with a like name is looked for
 
 
 class Attached(NamedTuple):
@@ -88,6 +91,8 @@ async def attach(session: LiveSession, text: str, *, is_typed: bool = True) -> A
         size += len(piece)
         pieces[is_own].append(piece)
         notes.append(f"attached {note}")
+    if is_typed:
+        notes += await asyncio.to_thread(_find_mistyped, session, text)
     images, of_images = find_images(text, session.folder, lambda path: _judge(session, path, is_typed=is_typed))
     return Attached("\n\n".join(pieces[False]), "\n\n".join(pieces[True]), images, (*notes, *of_images))
 
@@ -138,6 +143,23 @@ def _is_there(path: str, folder: str) -> bool:
     whole = os.path.join(folder, os.path.expanduser(path))
     is_image = path.lower().endswith((".png", ".jpg", ".jpeg", ".gif", ".webp"))
     return "\0" not in path and len(path) < os.pathconf("/", "PC_PATH_MAX") and os.path.exists(whole) and not is_image
+
+
+def _find_mistyped(session: LiveSession, text: str) -> list[str]:
+    """Return a note on each word behind an `@` that looks like the name of a file and is none, with one like it."""
+    typed = [match["quoted"] or match["bare"].rstrip(_SENTENCE_END) for match in _NAMED.finditer(text)]
+    names = [_RANGE.sub("", name) for name in typed if _LIKE_FILE.search(name) and not _PAGE.match(name)]
+    notes: list[str] = []
+    for name in dict.fromkeys(names[:_MISTYPED_MAX]):
+        if not os.path.exists(os.path.join(session.folder, os.path.expanduser(name))):
+            from difflib import get_close_matches
+
+            files, _ = _list_sizes(session, session.folder, _LOOKED_AT_MAX)
+            paths = {os.path.basename(path): path for path in reversed(files)}
+            near = get_close_matches(os.path.basename(name), paths, 1)
+            hint = f"; did you mean @{visible(paths[near[0]])}?" if near else ""
+            notes.append(f"{visible(name)} is not attached: there is no such file{hint}")
+    return notes
 
 
 # ---------------------------------------------------------------- reading
@@ -197,13 +219,20 @@ def _judge(session: LiveSession, path: str, *, is_typed: bool = False) -> Subjec
 
 def _list_folder(session: LiveSession, path: str, typed: str) -> tuple[str, str]:
     """Return the names of the files below a folder, without those that `.gitignore` and the rules hide."""
+    sizes, more = _list_sizes(session, path, _LISTED_MAX)
+    rows = [f"{name}  {show_size(size_bytes)}" for name, size_bytes in sizes.items()]
+    count = f"{len(rows)}{' of more' if more else ''} file{'' if len(rows) == 1 else 's'}"
+    return _frame("folder", typed, "\n".join(rows) or "(empty)"), f"{visible(typed)}, {count}"
+
+
+def _list_sizes(session: LiveSession, path: str, most: int) -> tuple[dict[str, int], bool]:
+    """Return files below a folder with their sizes, and whether there are more."""
     from lyra.sage.project.repo_map.worker import list_files
 
-    listing = list_files(os.path.realpath(path), ripgrep=shutil.which("rg") or "", most=_LISTED_MAX)
+    listing = list_files(os.path.realpath(path), ripgrep=shutil.which("rg") or "", most=most)
     hides = session.headless.setup.permissions.is_hidden
-    rows = [f"{file.path}  {show_size(file.size_bytes)}" for file in listing.files if not hides(f"{path}/{file.path}")]
-    count = f"{len(rows)}{' of more' if listing.more else ''} file{'' if len(rows) == 1 else 's'}"
-    return _frame("folder", typed, "\n".join(rows) or "(empty)"), f"{visible(typed)}, {count}"
+    files = {file.path: file.size_bytes for file in listing.files if not hides(f"{path}/{file.path}")}
+    return files, bool(listing.more)
 
 
 def _tool(session: LiveSession, name: str) -> Tool:

@@ -6,7 +6,7 @@
 
 The conversation is that of an agent process in the session's own store, so nothing that was acknowledged is lost by
 `kill -9`. A turn that was cut off stays in the conversation: every tool call has a result, and one that may or may not
-have taken effect says so (`doubts`). Faces (terminal, print, ACP, SDK) show the lines and pass answers on; they decide
+have taken effect says so. Faces (terminal, print, ACP, SDK) show the lines and pass answers on; they decide
 nothing.
 
 This module has what callers do with a session, undo, checkpoints and compaction among it. `session_core` opens and

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -86,10 +87,27 @@ def _models_used(session: LiveSession) -> dict[str, str]:
 
 
 def _list_published(session: LiveSession, word: str) -> list[str]:
-    """Published names with this word in them, of providers that can be asked."""
+    """Published names with this word in them, of providers that can be asked; the newest of each first."""
     usable = [provider for provider in sorted({*USUAL, *session.config.providers}) if _is_usable(session, provider)]
-    names = [f"{provider}/{name}" for provider in usable for name in list_published_names(provider)]
-    return [name for name in names if word.lower() in name.lower()]
+    prices = runtime_of(session.kernel).models.settings.prices
+    names: list[str] = []
+    for provider in usable:
+        of_it = [f"{provider}/{name}" for name in list_published_names(provider)]
+        of_it = [name for name in of_it if word.lower() in name.lower()]
+        names += sorted(of_it, key=lambda name: _rank(name, prices.find(name)), reverse=True)
+    return names
+
+
+_VERSION: Final = re.compile(r"(?<![\d.])(\d{1,2})(?:\.(\d{1,2})|-(\d))?(?![\dbkx])")
+
+
+def _rank(name: str, price: Price | None) -> tuple[bool, int, int, float]:
+    """Return the place of a model among its vendor's: the later version first, then the dearer one. No release date is
+    published."""
+    model = name.partition("/")[2]
+    match = _VERSION.search(model)
+    first, second = (int(match[1]), int(match[2] or match[3] or 0)) if match else (0, 0)
+    return ":" not in model, first, second, sum(price.usd_per_mtok) if price is not None else 0
 
 
 def _offer_models(session: LiveSession, word: str) -> SlashResult:

@@ -8,7 +8,7 @@
 later one brings what is new, removes what is gone, and leaves alone what a person has edited; `undo` removes what is
 still as it was written. In a project nothing is written or removed outside of the root, or through a link.
 
-Planned and LeftOut: one thing that is to be written, or why it is not.
+`Planned` is one thing that is to be written, `LeftOut` one that is not, and why.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ session. Without a permission callback a call that no rule allows is denied and 
 for what the agent did: that is in the ExecutionResult. `run_sync` and `query_sync` are for programs without an event
 loop.
 
-Background: what happens in an SDK's session beside the run: its notices, and questions of its background tasks.
+`Background` has what happens in a session beside the run: its notices, and questions of its background tasks.
 """
 
 from __future__ import annotations

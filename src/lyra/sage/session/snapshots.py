@@ -7,9 +7,8 @@ difference that is seen at another time was made by another hand, such as the us
 `restore` itself does is journaled, too, and is taken back by the checkpoint that it returns.
 
 Calls block for disk work and may come from any thread. Only files in the workspace folders are touched, never those of
-git. Folders whose content tools make again, and very large files, are not kept (`notes` says so).
-
-Restoring: brings paths of the workspace back to a state, without ever leaving their workspace folder.
+git, and what is restored never leaves its workspace folder. Folders whose content tools make again, and very large
+files, are not kept (`notes` says so).
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ from lyra.sage.terminal.echo import (
     Folds,
     Paper,
     Sheet,
+    count_lines,
     error_lines,
     note_lines,
     prompt_lines,
@@ -353,8 +354,9 @@ class Conversation:
             use_theme(result.themes[0])
         if result.themes:
             self.sheet.print("command", theme_samples(result.themes))
+        is_open = await result.open_session(self.session)  # nothing is said of one that cannot be opened
         self._show_result(result)
-        if await result.open_session(self.session):
+        if is_open:
             self.reopened()
         if result.draft:
             self.restore(result.draft)
@@ -429,7 +431,7 @@ class Conversation:
                     await view.prepare(line)
                     view.take(line)
                     self._show_steered()
-                if line["type"] == "usage":
+                if line["type"] in ("usage", "tool_end"):
                     self.refresh()
                 count += 1
                 if count % _LINES_AT_ONCE == 0:
@@ -498,7 +500,8 @@ class ShellView:
         printed: list[Line] = []
         if len(lines) > _ROWS_MAX:
             fold = self._folds.add(f"!{self._title}", outcome.output)
-            printed += note_lines(f"… {len(lines) - _ROWS_MAX} lines before · /expand {fold.number}", width)
+            before = count_lines(len(lines) - _ROWS_MAX, "before")
+            printed += note_lines(f"… {before} · /expand {fold.number}", width)
         for text in lines[-_ROWS_MAX:]:
             printed += indent_lines([[("", row)] for row in wrap_text(text, width - MARGIN)], MARGIN)
         if outcome.exit_code:

@@ -18,12 +18,18 @@ _ECHO_ROWS_MAX: Final = 40
 _TASK_CHARS_MAX: Final = 200
 
 
+def count_lines(count: int, where: str) -> str:
+    """Return how many lines stand before, or how many more there are."""
+    words = f"line{'' if count == 1 else 's'}"
+    return f"{count} more {words}" if where == "more" else f"{count} {words} {where}"
+
+
 def prompt_lines(text: str, width: int, facts: TerminalFacts) -> list[Line]:
     """Return what the person sent, as it stays in the scrollback."""
     rows = [row for part in scrub(text).rstrip().split("\n") for row in wrap_text(part, width - MARGIN)]
     if len(rows) > _ECHO_ROWS_MAX:
         left_out = len(rows) - _ECHO_ROWS_MAX
-        rows = [*rows[:_ECHO_ROWS_MAX], f"{facts.marks.ellipsis} {left_out} more lines"]
+        rows = [*rows[:_ECHO_ROWS_MAX], f"{facts.marks.ellipsis} {count_lines(left_out, 'more')}"]
     first, *others = rows
     return [[("user", f"{facts.marks.prompt} {first}")], *([("user", f"  {row}")] for row in others)]
 

@@ -2,7 +2,8 @@
 
 The prompt is drawn before anything slow happens: the branch, the highlighter and the list of files are read afterwards.
 StatusBar is the status line: cost, model and mode are read whenever something has happened, the context is measured and
-git is asked between two turns, hooks of the user may add a text. Nothing is read while drawing.
+git is asked between two turns, and the branch read within one; hooks of the user may add a text. Nothing is read while
+drawing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.agents.session.events import NoticeLine
+from lyra.core.secrets.visible import visible
 from lyra.kernel.base.tasks import Tasks
 from lyra.sage.agent.live import LiveSession
 from lyra.sage.agent.session_notices import SessionNotices
@@ -241,7 +243,12 @@ class StatusBar:
             cost_usd=usage.total.cost_usd,
             budget_usd=usage.budget_usd,
         )
-        if not self._conversation.working:
+        if self._conversation.working:  # a file is read, and git is asked when the turn is over
+            from lyra.tools.git.repository import read_head
+
+            head = read_head(session.folder)
+            self._status = self._status._replace(branch=visible(head.branch) if head is not None else "")
+        else:
             self._status = self._status._replace(context_percent=session.context().percent)
             if self._git is None or self._git.done():
                 self._git = self._tasks.start(self._read_git(), name="git state")

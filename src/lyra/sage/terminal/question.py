@@ -20,10 +20,11 @@ _ESCAPED: Final = re.compile(r"\\([*?\\])")
 _RULE: Final = re.compile(r"(?P<tool>[A-Za-z0-9_*-]+)\((?P<pattern>.*)\)\Z", re.DOTALL)
 _ALWAYS: Final = re.compile(r"\balways(?: or never)? for (?P<rule>.+?)(?: and never for .*)?\.\Z", re.DOTALL)
 PLAN: Final = "plan"
-_EDITED: Final = {"Edit": "new_string", "Write": "content"}
+_EDITED: Final = {"Edit": "new_string", "Write": "content", "NotebookEdit": "new_source"}
 _WHAT: Final = {
     "Edit": "this edit",
     "MultiEdit": "these edits",
+    "NotebookEdit": "this change of a notebook",
     "Write": "this file to be written",
     "Bash": "this command",
     "Git": "this git command",

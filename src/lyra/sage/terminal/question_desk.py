@@ -16,7 +16,7 @@ from lyra.core.clock import Clock
 from lyra.errors import LyraError
 from lyra.kernel.base.tasks import Tasks
 from lyra.sage.agent.live import LiveSession
-from lyra.sage.terminal.echo import Folds, Sheet, error_lines, note_lines
+from lyra.sage.terminal.echo import Folds, Sheet, count_lines, error_lines, note_lines
 from lyra.sage.terminal.question import Decision, TerminalQuestion
 from lyra.sage.terminal.text.diff_view import count_changes, diff_lines, diff_of
 from lyra.sage.terminal.text.styled_lines import (
@@ -271,7 +271,9 @@ class QuestionQueue:
 _ROWS_MAX: Final = 400
 _SHORT_CHARS: Final = 60  # arguments that together are shorter stand in the first line, whole
 _EDITS: Final = ("Edit", "MultiEdit", "Write")
-_IN_DIFF: Final = frozenset({"file_path", "old_string", "new_string", "content", "edits"})
+_IN_DIFF: Final = frozenset(
+    {"file_path", "old_string", "new_string", "content", "edits", "notebook_path", "cell", "new_source", "edit_mode"}
+)
 
 
 class AboutSetting(NamedTuple):
@@ -389,7 +391,7 @@ def _fold_long(lines: list[Line], text: str, setting: AboutSetting, *, title: st
         return lines
     fold = setting.folds.add(title, text)
     marks = setting.marks
-    more = f"{marks.ellipsis} {len(lines) - _ROWS_MAX} more lines {marks.dot} /expand {fold.number} shows all"
+    more = f"{marks.ellipsis} {count_lines(len(lines) - _ROWS_MAX, 'more')} {marks.dot} /expand {fold.number} shows all"
     return [*lines[:_ROWS_MAX], [("waits", f"{' ' * OBJECT_COLUMN}{more}")]]
 
 

@@ -2,7 +2,7 @@
 
 Text is printed block by block, thinking as one line, a tool call as one line when it has ended. What is not finished
 (the tail of the text, running calls, the spinner) is in `live_lines`. Asks nothing and answers nothing: questions go
-from `conversation` to `questions`.
+from `conversation` to `question_desk`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lyra.agents.session.events import (
 )
 from lyra.core.clock import Clock
 from lyra.sage.commands.result import dollars
-from lyra.sage.terminal.echo import Folds, Sheet
+from lyra.sage.terminal.echo import Folds, Sheet, count_lines
 from lyra.sage.terminal.text.diff_view import count_changes, diff_lines
 from lyra.sage.terminal.text.markdown_view import MarkdownStream, markdown_lines
 from lyra.sage.terminal.text.styled_lines import (
@@ -165,6 +165,8 @@ class TurnView:
             call.shown_at = self._sheet.groups
         else:
             call.words = describe(call.tool, arguments, self._folder)
+            call.arguments, call.diff = arguments, edit_preview(call.tool, arguments, self._folder)
+            self._diffs_shown.discard(call_id)  # what stands there was another one
 
     def diff_was_shown(self, call_id: str) -> None:
         self._diffs_shown.add(call_id)
@@ -326,7 +328,7 @@ class TurnView:
         if len(lines) <= _DIFF_ROWS:
             return lines
         fold = self._folds.add("diff", diff)
-        more = f"{len(lines) - _DIFF_ROWS} more lines {self._facts.marks.dot} /expand {fold.number}"
+        more = f"{count_lines(len(lines) - _DIFF_ROWS, 'more')} {self._facts.marks.dot} /expand {fold.number}"
         return [*lines[:_DIFF_ROWS], [("faint", f"{' ' * OBJECT_COLUMN}{self._facts.marks.ellipsis} {more}")]]
 
     def _print_failed(self, call: RunningCall, output: str, *, denied: bool) -> None:
@@ -341,7 +343,7 @@ class TurnView:
         if len(lines) > count:
             fold = self._folds.add(f"{call.words.verb} {call.words.about}", output)
             if count:
-                before = f"{len(lines) - count} lines before {self._facts.marks.dot} /expand {fold.number}"
+                before = f"{count_lines(len(lines) - count, 'before')} {self._facts.marks.dot} /expand {fold.number}"
                 below.append([("faint", f"{' ' * OBJECT_COLUMN}{self._facts.marks.ellipsis} {before}")])
         for text in lines[len(lines) - min(count, len(lines)) :]:
             below += wrap([("faint", f"{' ' * OBJECT_COLUMN}{text}")], self._sheet.width, hanging=OBJECT_COLUMN)

@@ -6,9 +6,8 @@
             print(event.type, event.stage)
 
 Every row of `lyra.core.kernel_calls` that has an RPC is a method; all are awaited, and streams are iterated.
-`within(seconds)` gives the same connection with another deadline.
-
-The connection of a client: the channel, who calls, deadlines, and calls that are repeated when it broke.
+`within(seconds)` gives the same connection with another deadline. A `ServerConnection` is the channel with who calls;
+it repeats calls when the channel broke.
 """
 
 from __future__ import annotations

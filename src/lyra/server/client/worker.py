@@ -4,7 +4,7 @@
     worker.register_agent("summarise", summarise, idempotent=True)
     await worker.run()
 
-Agents are functions of the envelope, or Agents, as with `Kernel.register_agent`; `local_work` runs them. Each slot
+Agents are functions of the envelope, or Agents, as with `Kernel.register_agent`; `LocalWork` runs them. Each slot
 claims a piece of work, keeps its lease while the work runs, and delivers the result until the server has it. When the
 server cannot be reached the work continues; when it is back, the worker says first what it serves, so that the server
 gives it back what it holds. `stop` claims nothing more and finishes what the worker holds.

@@ -4,9 +4,8 @@
 its kinds happens: `region(call, "tree", ("process.created",), …)`. A request with the header `x-region` is answered
 with that region alone.
 
-The files that pages load: style sheets, scripts and the icon of `static/`, each under one address for one content.
-
-The figures of the header: what is alive, what waits, what failed, what it costs today, how long models take.
+The header's figures are what is alive, what waits, what failed, what it costs today and how long models take. The files
+that pages load (style sheets, scripts and the icon of `static/`) have one address for one content each.
 """
 
 from __future__ import annotations

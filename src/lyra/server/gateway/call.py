@@ -2,7 +2,7 @@
 
 `quote` reserves the most that the call may cost, and lowers the bound of the answer to what the budget's money pays;
 `forward` sends the bytes, passes the answer's bytes to the client through `Relay`, and settles with the usage that
-the provider tells (`settlement`). A call is performed by the door under a passing key: it is never made again by a
+the provider tells (`charge_call`). A call is performed by the door under a passing key: it is never made again by a
 restart, and what was reserved for one that a crash cut off is charged.
 """
 

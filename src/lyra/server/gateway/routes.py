@@ -1,6 +1,6 @@
-"""The table of what the gateway answers: model calls in the forms of the vendors, and the keys.
+"""Gateway: from a request with a key to a provider's answer; and the table of its paths.
 
-Gateway: from a request with a key to a provider's answer.
+The paths are model calls in the forms of the vendors, the list of models, and for the operator the keys.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ except ImportError as error:
 
 from lyra.server.generated import engine_pb2 as pb
 from lyra.server.grpc.guard import CallGuard, Method, Observe, end_of
-from lyra.server.grpc.services.system import (
+from lyra.server.grpc.services import (
     BusCalls,
     EngineCalls,
     OrchestrationCalls,

@@ -2,9 +2,8 @@
 
 `fill` writes each field from the attribute of its name, `fields_of` reads those that are set; `_fill_rest` has
 what a message tells in its own form. Fields of an envelope that the contract has no place for (history, prior
-plans, errors …) stay in the kernel. Metadata that is no text is JSON text on the way out.
-
-Single fields: numbers that fit, times in milliseconds, texts that protobuf takes, JSON in bytes.
+plans, errors …) stay in the kernel. Metadata that is no text is JSON text on the way out. Numbers are made to fit,
+times are in milliseconds, texts are such as protobuf takes, JSON is in bytes.
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@
 `HttpApp` works alone or mounted below a path. Every answer has the security headers; every error is told in the shape
 that its client reads, and none as a traceback.
 
-One connection of a client, held to limits that uvicorn does not have: size and time of the headers, a reader that
-does not read, the number of connections. The size of a head is looked at before the parser gets it.
+`make_guarded_protocol` holds the connections of clients to limits that uvicorn does not have: size and time of the
+headers, a reader that does not read, the number of connections. The size of a head is looked at before the parser gets
+it.
 """
 
 from __future__ import annotations

@@ -35,23 +35,10 @@ _DOING: Final[dict[str, str]] = {"model": "asking model", "tool": "running tool"
 _BUSY: Final = frozenset({"effect.started", "effect.finished", "process.terminated"})
 _SHAPING: Final = frozenset({"process.created", "process.terminated"})
 TREE_EVENTS: Final = (
-    "process.created",
-    "process.terminated",
-    "process.stopping",
-    "process.dormant",
-    "child.restarting",
-    "supervisor.gave_up",
-    "effect.started",
-    "effect.finished",
-    "agent.began",
-    "agent.answered",
-    "interrupt.created",
-    "interrupt.resolved",
-    "interrupt.expired",
-    "interrupt.cancelled",
-    "pcb.submitted",
-    "pcb.moved",
-    "pcb.forgotten",
+    *("process.created", "process.terminated", "process.stopping", "process.dormant", "child.restarting"),
+    *("supervisor.gave_up", "effect.started", "effect.finished", "agent.began", "agent.answered"),
+    *("interrupt.created", "interrupt.resolved", "interrupt.expired", "interrupt.cancelled", "pcb.submitted"),
+    *("pcb.moved", "pcb.forgotten"),
 )
 
 

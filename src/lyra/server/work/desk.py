@@ -4,7 +4,8 @@ A thin shell over `WorkQueue`: it owns what waits (calls for their result, claim
 lease that ends. A worker's names are kept known to the kernel by `names`. What a worker completes is acknowledged when
 the kernel has it durably. All of it runs on the kernel's loop.
 
-The state machine of work that is lent to workers. Pure: the time comes in as `now`, and nothing waits here.
+`WorkQueue` is the state machine of work that is lent to workers. It is pure: the time comes in as `now`, and nothing
+waits in it.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 While at least one worker serves a name, pipelines, `execute_agent` and `dispatch` find it. A name that the server's own
 program registered is never taken over. When the last worker of a name has left, the name is unknown again, and a
 pipeline that comes to it after a restart waits for it. What only workers of some users serve is there for those users
-alone: to others it does not exist.
-
-The values of the work queue: a piece of work, its lease, a worker, and what a renewal or an expired lease says.
+alone: to others it does not exist. The values of the work queue are here, too: a piece of work, its lease, a worker,
+and what a renewal or an expired lease says.
 """
 
 from __future__ import annotations

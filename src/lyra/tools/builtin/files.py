@@ -390,14 +390,26 @@ class _Notebooks:
             opened = self._workspace.read(notebook_path)
             self._log.check(opened.path, opened.data, notebook_path)
             file = TextFile.decode(opened.data, notebook_path)
-            notebook = _parse_notebook(file.text, notebook_path)
-            note = _change_cell(notebook, cell, new_source, cell_type, edit_mode)
-            text = json.dumps(notebook, ensure_ascii=False, indent=_indent(file.text)) + "\n" * file.text.endswith("\n")
+            text, note = change_notebook(file.text, notebook_path, cell, new_source, cell_type, edit_mode)
             data = file.encode(text, notebook_path)
             if saves:
                 self._workspace.replace(opened.path, data, opened.mode)
                 self._log.note(opened.path, data)
             return f"edited {self._workspace.display_name(notebook_path)}: {note}"
+
+
+def change_notebook(
+    text: str,
+    notebook_path: str,
+    cell: str | int,
+    new_source: str = "",
+    cell_type: str | None = None,
+    edit_mode: str = "replace",
+) -> tuple[str, str]:
+    """Return the text of a notebook after a change, and what was done."""
+    notebook = _parse_notebook(text, notebook_path)
+    note = _change_cell(notebook, cell, new_source, cell_type, edit_mode)
+    return json.dumps(notebook, ensure_ascii=False, indent=_indent(text)) + "\n" * text.endswith("\n"), note
 
 
 def _parse_notebook(text: str, path: str) -> dict[str, Any]:

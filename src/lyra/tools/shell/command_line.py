@@ -9,7 +9,7 @@ commands has them as its `parts`: a pipe or list is allowed when each of its par
 its turns; what only times a command, sets a variable that changes how it prints, or names the file for its output is
 no part of it.
 
-Files that a line both writes and runs: `mkfifo p; echo 'rm x' > p & sh p`, `cp /bin/rm y; ./y x`.
+A file that a line both writes and runs is read as a script of the line: `mkfifo p; echo 'rm x' > p & sh p`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A text within the line is searched for commands, if its language is known; any other input counts as unknown.
 
-Shells that a command starts, and where their script is: `bash -c TEXT`, `bash FILE`, `bash <<< TEXT`, `… | bash`.
+So are shells that a command starts, wherever their script is: `bash -c TEXT`, `bash FILE`, `bash <<< TEXT`, `… | bash`.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _input(command: ShellCommand, script: ShellScript, *, named: bool, piped: bo
 
 
 # ---------------------------------------------------------------- nested
-# Nested commands: the form in which `wrappers`, `shells` and `stdin_programs` report a command inside another.
+# Nested commands: the form in which `wrappers` and this module report a command inside another.
 
 _DOCUMENTS: Final = frozenset({"<<", "<<-", "<<<"})
 _STDIN_FILE: Final = re.compile(r"(?:.*/)?(?:dev|proc|fd|stdin|\.\.)(?:/.*)?|[0-9]+")

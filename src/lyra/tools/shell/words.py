@@ -1,9 +1,8 @@
 """Words of a shell: quoting, expansions, substitutions, and the values that a script is made of.
 
 `WordReader` reads one word at a time from a text. The content of a substitution is read by `commands`, the
-body of backticks by `nested`; the module `grammar` implements both.
-
-Lines of a shell: a backslash at the end of one joins it with the next, before anything else is read.
+body of backticks by `read_nested`; the module `grammar` implements both. A backslash at the end of a line joins it with
+the next before anything else is read.
 """
 
 from __future__ import annotations
@@ -132,23 +131,6 @@ class ShellCommand:
 
 class ShellScript:
     """All commands found in one text, and what is special about it."""
-
-    __slots__ = (
-        "commands",
-        "compound",
-        "defines",
-        "evaluates",
-        "input_readers",
-        "piped",
-        "quotes_code",
-        "run_files",
-        "sets",
-        "sets_path",
-        "spent",
-        "text",
-        "unsure",
-        "words_left",
-    )
 
     def __init__(self) -> None:
         self.commands: list[ShellCommand] = []

@@ -8,7 +8,7 @@ taken away counts from the next message on, without a restart. Looking costs a l
 when its size or time has changed. A file with a mistake keeps the tools of its last correct version, and is in
 `problems` until it is corrected. Of two tools with one name the one of the first file counts.
 
-Reads a file of tools (YAML, TOML or JSON) and gives its Tools, or all of its mistakes with their lines.
+`read_tools` reads one file of tools (YAML, TOML or JSON) and gives its Tools, or all of its mistakes with their lines.
 """
 
 from __future__ import annotations

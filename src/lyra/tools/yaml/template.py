@@ -4,7 +4,8 @@ A value is put into one place of a structure that exists already (an argument, a
 a value of JSON), in the form that this place needs. It is never put into a text that is read afterwards, so no value
 can become more than a value, and a value that looks like a template is not expanded.
 
-Parameters of a YAML tool: typed, with defaults, ranges and patterns. What a model sends is checked against them.
+The values are those of the tool's parameters: typed, with defaults, ranges and patterns, against which what a model
+sends is checked.
 """
 
 from __future__ import annotations

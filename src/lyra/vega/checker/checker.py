@@ -5,13 +5,10 @@ amounts that do not go together, code that is never reached. It says all it find
 where possible with what was probably meant, and never refuses a program for what it cannot know.
 
 The check is functions over one `scope.ModuleCheck`, which holds scopes and remarks: `types` knows kinds, then come
-`expressions`, `settings`, `processes` and `statements`, each built on those before it. What leads back up (a lambda
-holds a block) goes through `CheckRules`. An import is followed through `load`, which the host gives; without it
-imported names are taken on trust.
-
-Checking statements and declarations.
-
-Checking what concerns processes: `spawn`, sends, `await`, and the arms of `match` and `receive`.
+`expressions`, `settings` and, here, what concerns processes (`spawn`, sends, `await`, the arms of `match` and
+`receive`), statements and declarations, each built on those before it. What leads back up (a lambda holds a block) goes
+through `CheckRules`. An import is followed through `load`, which the host gives; without it imported names are taken on
+trust.
 """
 
 from __future__ import annotations

@@ -2,11 +2,10 @@
 
 `compile_module` resolves the names of a file and of what it imports, then compiles every function into register code.
 The Linker keeps the one list of functions and globals that all files of a program share. A function is compiled by
-functions over one `FunctionCode`: `expressions`, `calls`, `blocks`, `processes`, `control`, `statements`
-and `early_calls`, each built on those before it; what leads back up (an expression may hold a
-block) goes through the tables of `RULES`. Mistakes that the checker reports too (unknown names, wrong arguments) are
-CheckErrors here as well, so that a tree that was never checked cannot become wrong code. Next: `bytecode.file` writes a
-Program to a file, `machine.vm` runs it.
+functions over one `FunctionCode`: `expressions`, `calls`, `control`, `statements` and `early_calls`, each built on
+those before it; what leads back up (an expression may hold a block) goes through the tables of `RULES`. Mistakes that
+the checker reports too (unknown names, wrong arguments) are CheckErrors here as well, so that a tree that was never
+checked cannot become wrong code. Next: `bytecode.file` writes a Program to a file, `machine.vm` runs it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A loop tests at its end, so that a turn costs one jump. `finally`, `defer` and `session` share one shape (see
 `emitter.Finally`): the code that must run is emitted once, and every way out leads through it.
 
-Blocks and variables to register code: where a variable's value goes, and what a scope needs at its start.
+Blocks and variables are here, too: where a variable's value goes, and what a scope needs at its start.
 """
 
 from __future__ import annotations

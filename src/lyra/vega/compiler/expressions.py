@@ -1,8 +1,8 @@
 """Expressions to register code.
 
 `compile_expression(out, node, into)` leaves the value in `into` or, without one, in the register that is cheapest: a
-variable's own, a constant's own, a temporary. A condition becomes jumps without a bool in between: `jump_if_false` and
-`_jump_if_true` give the jumps to patch, `loop_while` the jump back at the end of a loop.
+variable's own, a constant's own, a temporary. A condition becomes jumps without a bool in between: `jump_if` gives the
+jumps to patch, `loop_while` the jump back at the end of a loop.
 """
 
 from __future__ import annotations

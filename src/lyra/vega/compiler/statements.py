@@ -1,7 +1,5 @@
-"""The remaining statements to register code: expressions, imports, mocks and `parallel`; and the table of them all.
-
-Patterns, processes and agents to register code: match, receive, spawn, send, await, and agents' settings.
-"""
+"""Statements to register code, and the table of them all: expressions, imports, mocks, `parallel`; and what concerns
+patterns, processes and agents: match, receive, spawn, send, await, and agents' settings. `control` has the others."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ processes do is in that journal before a program sees it. What an earlier execut
 this one; the whole output is in the run itself (`durable.runs`). A command that answers a question of a live run, or
 cancels it, leaves a note in its space, which the execution reads.
 
-When a process of a durable run is saved whole, so that a resumed run need not replay all that it did.
+A process of a durable run is saved whole now and then, so that a resumed run need not replay all that it did.
 """
 
 from __future__ import annotations

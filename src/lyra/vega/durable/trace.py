@@ -1,6 +1,6 @@
 """What a run did, as a tree: its processes below each other, and below each the calls that it made.
 
-Made from the rows of a run that are kept, so it covers all its executions. A `TraceSpan` is a process, a model
+Made from the rows of a run that are kept, so it covers all its executions. A `RunSpan` is a process, a model
 call, a tool's call or another effect; money, tokens, calls and retries of a span are its own and those of all below it.
 What was spent is known for as long as the run is: calls whose rows were dropped are in the sums of their process, and
 in `unlisted` of the trace.

@@ -2,9 +2,8 @@
 
 Four spaces, one statement a line, lines of at most 100 columns where the source allows it, at most one empty line in a
 row. Every comment is kept. Formatting what is formatted changes nothing, and the tree of the result is the tree of the
-source. Statements and declarations are here, values in `expressions`; `layout` keeps comments and fits text into lines.
-
-Expressions, patterns and types as documents.
+source. Each kind of statement, expression, pattern and type has a function here that writes it; `layout` keeps comments
+and fits text into lines.
 """
 
 from __future__ import annotations

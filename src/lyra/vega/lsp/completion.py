@@ -1,6 +1,6 @@
 """What may be written next: names in scope, members of modules, settings of the block one is in, keywords, snippets.
 
-`complete` looks at the tokens before the cursor (`context`) and asks one function for each kind of place, in the order
+`complete` looks at the tokens before the cursor (`hover`) and asks one function for each kind of place, in the order
 of `_PLACES`; the first that knows the place answers. Names come from the last tree that could be read, so they are
 there while the line that is being written is not.
 """

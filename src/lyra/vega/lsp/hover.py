@@ -1,6 +1,6 @@
 """What an editor shows about the word under the pointer, and about the call in which the cursor is.
 
-The place in a program where text is typed: what stands before the cursor, and what is open around it.
+`context_at` tells what stands before the cursor where text is typed, and what is open around it.
 """
 
 from __future__ import annotations

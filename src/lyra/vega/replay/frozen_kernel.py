@@ -4,7 +4,8 @@
 FrozenWorld knows agents by their journaled answers alone. A RecordingFiber keeps the messages that it was given, so
 that the player can give them again.
 
-The journal of a run as a replay wants it: who was created when, which row answered what, what was spent by whom.
+`RunJournal` is the journal of a run as a replay wants it: who was created when, which row answered what, what was spent
+by whom.
 """
 
 from __future__ import annotations

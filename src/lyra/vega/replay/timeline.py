@@ -5,7 +5,8 @@ list.
 The answer is kept as the machine gets it, so that `player` can give it again; `what` and `result` are texts for people,
 cut where they are long.
 
-What happened beside the program's own processes: what its agents were told and said, and the messages that wait.
+`AgentHistory` and `Replies` have what happened beside the program's own processes: what its agents were told and said,
+and the messages that wait.
 """
 
 from __future__ import annotations

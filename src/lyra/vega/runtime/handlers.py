@@ -1,4 +1,4 @@
-"""The table of effects, each with the function that answers it, and the answers for `parallel` and budgets."""
+"""The table of effects, each with the function that answers it; those for files, `parallel` and budgets are here."""
 
 from __future__ import annotations
 

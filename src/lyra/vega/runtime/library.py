@@ -1,5 +1,5 @@
-"""The part of the standard library that touches the outside: network, commands, time, environment, traces; `files` has
-the files.
+"""The part of the standard library that touches the outside: network, commands, time, environment,
+traces. `handlers` has files, and the table of all effects.
 
 Each is an Effect through the kernel's door, with the capability it needs for these very arguments: the Grant of the
 process that asks decides, before anything happens. Commands run in the sandbox; addresses of the inside are refused.

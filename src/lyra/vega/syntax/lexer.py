@@ -33,34 +33,9 @@ KINDS: Final[dict[str, str]] = {
 }
 
 KEYWORDS: Final = (
-    "agent",
-    "await",
-    "break",
-    "catch",
-    "const",
-    "continue",
-    "defer",
-    "else",
-    "false",
-    "finally",
-    "fn",
-    "for",
-    "if",
-    "import",
-    "let",
-    "match",
-    "null",
-    "parallel",
-    "receive",
-    "return",
-    "session",
-    "spawn",
-    "supervisor",
-    "throw",
-    "tool",
-    "true",
-    "try",
-    "while",
+    *("agent", "await", "break", "catch", "const", "continue", "defer", "else", "false", "finally", "fn", "for"),
+    *("if", "import", "let", "match", "null", "parallel", "receive", "return", "session", "spawn", "supervisor"),
+    *("throw", "tool", "true", "try", "while"),
 )
 
 SIGNS: Final = (

@@ -1,11 +1,10 @@
 """From a source to its tree: `parse`.
 
 The parser is functions over one `Cursor`, which holds the tokens, the place in them and the mistakes so far. They are
-in `expressions`, `patterns`, `statements` and, for declarations, here; each file builds on those before it. A rule that
-leads back up (a lambda holds a block) goes through the cursor's `Grammar`, which is put together here. The parser knows
-the shape of a program only; the checker knows names and types.
-
-Statements and blocks: one method each, found by the keyword that begins it.
+in `expressions`, `patterns` and, for statements, blocks and declarations, here; each file builds on those before it. A
+statement has one function, found by the keyword that begins it. A rule that leads back up (a lambda holds a block) goes
+through the cursor's `Grammar`, which is put together here. The parser knows the shape of a program only; the checker
+knows names and types.
 """
 
 from __future__ import annotations

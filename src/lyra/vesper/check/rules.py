@@ -31,25 +31,9 @@ _RETRY_KEYS: Final = frozenset(
 )
 _KEYS: Final = frozenset(
     {
-        "action",
-        "error_type",
-        "error",
-        "return_error",
-        "map_to",
-        "error_code",
-        "message",
-        "compensation_steps",
-        "max_retries",
-        "max_attempts",
-        "retry_after",
-        "backoff",
-        "backoff_base",
-        "initial_delay",
-        "threshold",
-        "timeout",
-        "notify",
-        "log_level",
-        "description",
+        *("action", "error_type", "error", "return_error", "map_to", "error_code", "message", "compensation_steps"),
+        *("max_retries", "max_attempts", "retry_after", "backoff", "backoff_base", "initial_delay", "threshold"),
+        *("timeout", "notify", "log_level", "description"),
     }
 )
 

@@ -6,7 +6,8 @@ latest executions. A label of a metric is `status`, `error_code`, an input or an
 with the metric, so nothing sensitive may be one. A gauge, and a histogram that is not of the duration, shows the number
 of that name among inputs and outputs.
 
-Whether a flow writes a variable whatever its inputs are, where conditions exclude each other or leave no case out.
+Rules about outputs ask whether a flow writes a variable whatever its inputs are, also where conditions exclude each
+other or leave no case out.
 """
 
 from __future__ import annotations

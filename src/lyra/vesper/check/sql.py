@@ -2,7 +2,7 @@
 
 `query_of` replaces each placeholder of a query by a named parameter (`:p0`) and gives the expressions to bind. A
 placeholder alone inside quotes loses the quotes; one inside a longer quoted text is refused, since it would not be
-bound. `row_sql` writes an expression over the columns of a row, such as `balance - {amount}`, as SQL.
+bound. `row` writes an expression over the columns of a row, such as `balance - {amount}`, as SQL.
 """
 
 from __future__ import annotations

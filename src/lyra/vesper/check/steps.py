@@ -4,7 +4,7 @@ The walk keeps the variables and their types in a `NameScope`. Branches share on
 them write may be null afterwards. `Steps.lower` looks the operation up in a table; effects are in `effects`,
 transforms in `transforms`. `names_in` and `writes_of` say what steps of the IR read and write.
 
-What a node answers with: the fields of `return_success` and `return_error`, against those that are declared.
+What a node answers with, the fields of `return_success` and `return_error`, is held against those that are declared.
 """
 
 from __future__ import annotations

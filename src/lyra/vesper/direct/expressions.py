@@ -1,7 +1,7 @@
 """Compiles expressions of the IR to closures over a frame.
 
 `compile_expression(expression, scope)` gives a function that takes a frame and returns the value, or raises a
-NodeError. Each kind of expression has one compiler in a table; transforms of collections are in `transforms`. Operands
+NodeError. Each kind of expression has one compiler in a table; transforms of collections are in `steps`. Operands
 that are plain integers or decimals take a short way through the operators; all other cases are left to `numbers`. The
 built-in functions are in `functions` and `times`. The current time is the execution's, so a node sees one time from its
 first step to its last.

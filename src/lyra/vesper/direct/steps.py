@@ -1,4 +1,4 @@
-"""Compiles steps that do not act outside the node, contracts and answers to closures.
+"""Compiles steps that do not act outside the node, contracts, answers and expressions over collections to closures.
 
 A compiled step takes the frame and returns None, or the answer that ends the node: a dict of success fields or a
 Failure. A step whose guards are not all true is skipped; on a validation, guards are checks like the others. Steps that
@@ -10,8 +10,6 @@ answer, unless it names `success` or `error` itself; an invariant says nothing a
 
 Success fields are evaluated in written order and then coerced in declared order. Rules see the error as `error`, and a
 rule of a kind that the host obeys (retry, backoff, circuit_breaker) is passed over.
-
-Compiles expressions over collections to closures: quantifiers, aggregates, transforms and matrix products.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ A path measures its own work with `ExecutionTime`, which stands still while an a
 the whole execution has used its time, and logs that they failed. So a path that replays the log, and waits for nothing,
 comes to the same end as the one that waited.
 
-Transactions of nodes: the steps of a path run over one open transaction, and what is kept of them.
+The steps of a transaction run over one open transaction of the database, and what is kept of them is one row.
 """
 
 from __future__ import annotations

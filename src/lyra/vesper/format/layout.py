@@ -9,7 +9,7 @@ read the same text; else it is quoted. Texts with line breaks become blocks, fol
 The result is read again and compared with what the file said; where they differ, nothing is changed and an error is
 raised. So a formatted file loads to a node with the same digest, and formatting a formatted text changes nothing.
 
-A file as a tree of entries that keep their place in the text, with each comment tied to an entry.
+`read_tree` reads a file as a tree of entries that keep their place in the text, with each comment tied to an entry.
 """
 
 from __future__ import annotations

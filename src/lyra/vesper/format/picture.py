@@ -6,12 +6,10 @@ The flow goes from top to bottom. A condition is a diamond with a column for eac
 and transactions are frames around their steps; what answers an error stands at the right of its step, behind a dashed
 line. Steps that act outside, calls of nodes and agents, and the ends of the node have colours of their own, and say in
 words what they are. The picture follows the reader's light or dark colours, loads nothing, and is the same for the
-same file. The words are made in `step_words.py`.
+same file. What a step does is said in a few words: `POST stripe /v1/charges`, `total = a + b`.
 
 A `_Part` is a piece of the chart that has its size and can draw itself at a place. Its axis is the line on which the
 flow enters it and leaves it; pieces are joined by lining up their axes.
-
-What the steps of a node do, in the few words of a picture or a list: `POST stripe /v1/charges`, `total = a + b`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `complete` asks one function for each kind of place. Keys and words come from the schema and from the table of
 operations, functions from the table of functions, names from the last text that could be read.
 
-The place of a cursor in a text that may not be YAML at this moment: the keys around it, and what is before it.
+`TextCursor` is a place in a text that may not be YAML at this moment: the keys around it, and what is before it.
 """
 
 from __future__ import annotations

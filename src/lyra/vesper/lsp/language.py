@@ -3,7 +3,7 @@
 `NodeTexts` knows the nodes beside each file: those that are open as they are on the screen, the others from the disk. A
 node's id is found by its line, so that only the nodes that are called are read whole.
 
-What stands at a place of a node, in a few lines: a name and its type, a function, a key, an operation, a node.
+A hover shows what stands at a place in a few lines: a name and its type, a function, a key, an operation, a node.
 """
 
 from __future__ import annotations

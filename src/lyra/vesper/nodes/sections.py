@@ -381,23 +381,8 @@ def _a_type(value: dict[str, Any]) -> str:
 
 _REQUIRED: Final = ("node_id", "type", "intent")
 NODE_KEYS: Final = (
-    "node_id",
-    "type",
-    "intent",
-    "idempotent",
-    "metadata",
-    "inputs",
-    "outputs",
-    "types",
-    "contracts",
-    "flow",
-    "error_handling",
-    "performance",
-    "security",
-    "observability",
-    "testing",
-    "documentation",
-    "state_machines",
+    *("node_id", "type", "intent", "idempotent", "metadata", "inputs", "outputs", "types", "contracts", "flow"),
+    *("error_handling", "performance", "security", "observability", "testing", "documentation", "state_machines"),
 )
 
 

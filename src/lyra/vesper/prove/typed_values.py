@@ -1,6 +1,6 @@
 """Symbolic values by their declared types: inputs, and what a node computed as an output or a field.
 
-Expressions over the elements of lists: quantifiers, aggregates, transforms.
+Expressions over the elements of lists (quantifiers, aggregates, transforms) are walked here, too.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ them hold the same `NodeDraft`. `Checks` writes the statements of constraints, g
 cannot raise becomes one `if`. One that can is evaluated inside a `try`: an error in a contract is a failure of that
 contract, and a missing predicate or object makes it unverifiable, which is noted and stops nothing.
 
-Conditions that are known before a node runs, so that generated code does not test them.
+A condition that is known before a node runs is not tested by generated code.
 """
 
 from __future__ import annotations
@@ -249,7 +249,10 @@ class NodeDraft:
         self.program = program
         self.function = function_name(program.node_id)
         self.names = Names(self.function)
-        self.parts = ModuleParts(self.names, _collect_names(program), memory_mb=program.limits.memory_mb)
+        self.acts = (*program.steps, *compensations(program))
+        self.variables = get_writes(self.acts)
+        used = _collect_names(program, self.variables)
+        self.parts = ModuleParts(self.names, used, memory_mb=program.limits.memory_mb)
         self.helpers: list[ast.stmt] = []  # functions before the node's own
         self.needs_run = False
         self.is_async = not program.pure
@@ -259,8 +262,8 @@ class NodeDraft:
             self.kinds[text] = replace_record(self.kinds[text], record, self.parts.dataclass(record))
         self.entry = PythonScope(self.parameters, self.kinds)
         self.olds: dict[str, str] = {}
-        own = set(get_writes((*program.steps, *compensations(program))))
-        self.facts = KnownFacts(() if is_watched else self.parameters.keys() - own)  # a watched step keeps its place
+        fixed = self.parameters.keys() - self.variables
+        self.facts = KnownFacts(() if is_watched else fixed)  # a watched step keeps its place
         self.validated = 0  # leading validations that stand before the checks of the entry
         self.old_kinds: dict[str, ValueType] = {}
 
@@ -275,11 +278,7 @@ class NodeDraft:
     def list_watched(self) -> list[str]:
         """Return the variables that invariants name; inputs are among them where a step assigns them."""
         used = names_in(self.program.invariants)
-        return [variable for variable in self.variables() if variable in used]
-
-    def variables(self) -> list[str]:
-        """Return all variables of the flow and of compensations."""
-        return get_writes((*self.program.steps, *compensations(self.program)))
+        return [variable for variable in self.variables if variable in used]
 
     def pass_inputs(self, used: set[str], *, uses_run: bool) -> tuple[list[Parameter], list[ast.expr]]:
         """Return parameters of a helper function for the inputs that it uses, and the arguments at its call."""
@@ -312,10 +311,10 @@ def compensations(program: ir.NodeProgram) -> tuple[ir.Step, ...]:
     return tuple(step for rule in parts(program) if isinstance(rule, ir.ErrorRule) for step in rule.compensation)
 
 
-def _collect_names(program: ir.NodeProgram) -> set[str]:
+def _collect_names(program: ir.NodeProgram, variables: list[str]) -> set[str]:
     """Return all names that the node gives to values."""
     own = {item.name for item in program.inputs} | {item.name for item in (*program.success, *program.error)}
-    own |= names_in(program) | set(get_writes((*program.steps, *compensations(program))))
+    own |= names_in(program) | set(variables)
     for part in parts(program):
         match part:
             case ir.ForEachStep():

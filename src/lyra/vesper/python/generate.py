@@ -6,7 +6,7 @@ Python values. It returns a dict of outputs or raises a NodeError. A node with e
 whose first parameter performs the effects. Where a node can end in several places, its steps stand in a function of
 their own, so that contracts about the answer are in one place.
 
-The statements of a node's function before its answer: the entry, then the steps.
+`FlowWriter` writes the statements of the function before the answer: the entry, then the steps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 from lyra.vesper import ir
 from lyra.vesper.ir import NodeInput, NodeProgram
 from lyra.vesper.python.answers import AnswerWriter, Refusal
-from lyra.vesper.python.draft import Checks, NodeDraft, compensations
+from lyra.vesper.python.draft import Checks, NodeDraft
 from lyra.vesper.python.expressions import ExpressionWriter, PythonScope
 from lyra.vesper.python.kinds import (
     FULL,
@@ -80,7 +80,7 @@ class FlowWriter:
     def _scope(self) -> PythonScope:
         """Return the scope of the steps."""
         draft, program = self.draft, self.program
-        variables = draft.variables()
+        variables = draft.variables
         inputs = frozenset(draft.parameters)
         kinds = variable_kinds(program.steps, draft.kinds)
         python = {**draft.parameters, **{variable: draft.names.name_value(variable) for variable in variables}}
@@ -88,9 +88,8 @@ class FlowWriter:
         wanted = {output.name for output in program.success} if _falls_through(program.steps) else set()
         absent = {item for item in variables if item in wanted and item not in settled}
         absent |= set(draft.list_watched()) - inputs
-        of_compensations = set(get_writes(compensations(program)))
+        of_compensations = set(get_writes(draft.acts[len(program.steps) :]))
         kinds.update(dict.fromkeys(of_compensations | absent, ANY))
-        acts = (*program.steps, *compensations(program))
         early = read_too_early(program.steps, inputs) | absent | of_compensations
         early |= names_in(
             (
@@ -99,7 +98,7 @@ class FlowWriter:
                 *(step.rules for step in parts(program) if isinstance(step, ir.EffectStep | ir.TransactionStep)),
             )
         )
-        mixed = _find_mixed_types(acts, kinds)
+        mixed = _find_mixed_types(draft.acts, kinds)
         self.numbers = {variable for variable in mixed - early if kinds.get(variable) == NUMBER}
         early |= _find_shared_names(program.steps) | (mixed - self.numbers)
         for variable in variables:
@@ -172,7 +171,7 @@ class FlowWriter:
         draft, program = self.draft, self.program
         body = self._body()
         function = draft.names.private("steps")
-        used = names_in((program.steps, program.rules, program.invariants, program.machines)) | set(draft.variables())
+        used = names_in((program.steps, program.rules, program.invariants, program.machines)) | set(draft.variables)
         used |= {output.name for output in program.success}
         parameters, arguments = draft.pass_inputs(used, uses_run=self.steps.uses_run or draft.is_async)
         before = self._define(function, parameters, body)
@@ -332,7 +331,7 @@ class EntryWriter:
         contracts = (*program.preconditions, *program.invariants)
         entry = (contracts, leading, tuple(item.constraints for item in program.inputs))
         own = {part.name for part in parts(leading) if isinstance(part, ir.Quantifier | ir.MapOver | ir.Filter)}
-        is_plain = names_in(leading) - own <= draft.parameters.keys() - set(draft.variables())
+        is_plain = names_in(leading) - own <= draft.parameters.keys() - set(draft.variables)
         asks_host = any(isinstance(part, ir.Host) for part in parts(entry)) or names_in(entry) & set(program.ambient)
         is_judged = all(contract.expression is not None for contract in contracts)
         has_rules = any(rule.action in ir.ANSWERING for rule in program.rules)
@@ -363,7 +362,7 @@ class EntryWriter:
 
     def _is_about_variables(self, contract: ir.Contract) -> bool:
         """Return whether a contract names what has no value before the first step."""
-        later = {*self.draft.variables(), "success", "error"}
+        later = {*self.draft.variables, "success", "error"}
         later |= {output.name for output in (*self.program.success, *self.program.error)}
         return bool(names_in(contract.expression) & (later - {*self.draft.parameters}))
 
@@ -410,7 +409,7 @@ class EntryWriter:
         used = names_in((leading, self.program.rules)) | set(get_writes(compensated))
         scope = PythonScope(draft.parameters, draft.kinds)
         declared: list[ast.stmt] = []
-        for variable in draft.variables():
+        for variable in draft.variables:
             if variable in used and variable not in draft.parameters:
                 scope = scope.bind(variable, draft.names.name_value(variable), ANY)
                 declared.append(ast.AnnAssign(store(scope.python[variable]), self.parts.any(), ast.Constant(None), 1))

@@ -8,7 +8,7 @@ needs no check.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -46,15 +46,18 @@ FULL: Final[Interval] = (INTEGER_MIN, INTEGER_MAX)
 Known = Mapping[str, ValueType]
 
 
-def parts(node: Any) -> Iterable[Any]:
-    """Yield the structure and all structures inside it."""
-    if isinstance(node, tuple):
-        for element in node:
-            yield from parts(element)
-    elif isinstance(node, msgspec.Struct) and not isinstance(node, ValueType):
-        yield node
-        for name in node.__struct_fields__:
-            yield from parts(getattr(node, name))
+def parts(node: Any) -> list[Any]:
+    """Return the structure and all structures inside it, each before those inside it."""
+    structures: list[Any] = []
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, tuple):
+            waiting += node[::-1]
+        elif isinstance(node, msgspec.Struct) and not isinstance(node, ValueType):
+            structures.append(node)
+            waiting += [getattr(node, name) for name in reversed(node.__struct_fields__)]
+    return structures
 
 
 def names_in(node: Any) -> set[str]:

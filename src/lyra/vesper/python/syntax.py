@@ -3,7 +3,7 @@
 An input called `class`, `print` or `_x` gets another Python name (`class_`, `print_`, `x_`), so that it can hide
 neither a keyword, nor a built-in, nor a helper of the generated module. `fresh` gives names for helper variables.
 
-Records that become dataclasses in generated code: those of inputs whose fields are all that a node looks at.
+Records of inputs become dataclasses in generated code where their fields are all that a node looks at.
 """
 
 from __future__ import annotations

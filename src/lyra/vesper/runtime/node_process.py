@@ -37,7 +37,7 @@ class ExecutionOrder(msgspec.Struct):
 
     source: str
     digest: str
-    inputs: Any  # as `values.tagged` writes them; sensitive ones are only in `sealed`
+    inputs: Any  # as `values.json_values` writes them; sensitive ones are only in `sealed`
     now: float
     trace_id: str
     mode: str

@@ -284,7 +284,7 @@ class StoredTrace(msgspec.Struct):
     path: str
     status: str
     code: str  # of the error; empty for a success
-    inputs: Any  # as `values.tagged` writes them, without sensitive values
+    inputs: Any  # as `values.json_values` writes them, without sensitive values
     data: Any  # [inputs, ambient, effects]; or, sealed, a text
     hidden: list[str] = []
     size: int = 0  # bytes of the row

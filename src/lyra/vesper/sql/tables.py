@@ -5,7 +5,7 @@
 A query is one SELECT, or WITH … SELECT, that only reads. Tables stand in lists after FROM and JOIN, after IN, and in
 queries inside queries; names of a WITH are no tables where they are visible. Names without quotes are lower-cased.
 Whatever is not understood for certain raises `SqlRefused`: other statements, two statements, functions that
-`functions` does not list, tables of the databases themselves. The checker asks for one right for each table, and
+`tokens` does not list, tables of the databases themselves. The checker asks for one right for each table, and
 the same reader runs again before a statement is sent.
 """
 

@@ -21,24 +21,10 @@ from lyra.vesper.values.json_values import from_json, to_json
 
 # Codes that Lyra gives; a node declares others of its own.
 CODES: Final = (
-    "invalid_input",
-    "precondition_failed",
-    "postcondition_failed",
-    "invariant_failed",
-    "validation_failed",
-    "overflow",
-    "division_by_zero",
-    "type_error",
-    "unknown_zone",
-    "not_a_number",
-    "incomplete_output",
-    "invalid_transition",
-    "loop_limit",
-    "capability_denied",
-    "timeout",
-    "resource_limit",
-    "effect_failed",
-    "not_configured",
+    *("invalid_input", "precondition_failed", "postcondition_failed", "invariant_failed", "validation_failed"),
+    *("overflow", "division_by_zero", "type_error", "unknown_zone", "not_a_number", "incomplete_output"),
+    *("invalid_transition", "loop_limit", "capability_denied", "timeout", "resource_limit", "effect_failed"),
+    *("not_configured",),
 )
 NOT_CONFIGURED: Final = "not_configured"  # a mistake of the host program: no rule of a node is ever met by it
 

@@ -1,8 +1,7 @@
 """FunctionMap: a function as the lookahead reads it: its syntax tree, with its agent calls and loops numbered.
 
-The rewritten function passes these numbers to the CallGroup that runs it.
-
-Facts about a function's variables from its source: which are bound for sure, and which lists are its own.
+The rewritten function passes these numbers to the CallGroup that runs it. From the source alone follow facts about a
+function's variables: which are bound for sure, and which lists are its own.
 """
 
 from __future__ import annotations

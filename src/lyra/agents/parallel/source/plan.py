@@ -2,9 +2,8 @@
 
 The file is read, not imported: `lyra.run` and the decorator are known by how they are imported and named. The plan says
 what the source allows; whether an agent may be asked early, and whether values are plain, is decided when the function
-runs.
-
-CallOverlaps: which agent calls of a function can overlap by its source alone, and what keeps the others apart.
+runs. `CallOverlaps` finds which agent calls of a function can overlap by its source alone, and what keeps the others
+apart.
 """
 
 from __future__ import annotations

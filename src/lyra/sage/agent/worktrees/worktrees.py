@@ -9,10 +9,10 @@
 A worktree has the files of the session's folder as they are when it is made, changes that are not committed among them;
 what git ignores is not copied. Nothing is checked out, so no filter or hook of the repository runs. Taking over is all
 or nothing: one file that cannot be taken is a Conflict, and nothing is written. A file that was changed in the project
-since, and not committed, is never overwritten. Next: `git`, `files`. `write_changes` writes changes to the project's
+since, and not committed, is never overwritten. Next: `git`. `write_changes` writes changes to the project's
 folder, all of them or none: where one fails, those before it are undone.
 
-The files of a folder as they are at one moment: read without following links out of it, copied, compared, written.
+Files of a folder are read as they are at one moment, without following links out of it.
 """
 
 from __future__ import annotations

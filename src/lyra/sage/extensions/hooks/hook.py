@@ -6,10 +6,10 @@
 A function gets the fields of the moment as a dict and gives None, text or a mapping of `ANSWER_KEYS`; it may be async.
 One that is not runs in a thread. `source` says where a hook comes from: only the user's own and functions of the
 program (`user`, `python`) may answer a question with `allow`, and only their context is not text from outside. A
-HookCommand runs a program in the sandbox. What a hook answers is read by `answer`, also where the hook was
+HookCommand runs a program in the sandbox. What a hook answers is read here, also where the hook was
 written for Claude Code.
 
-HookAnswer: what one hook says, printed by a program or returned by a function, checked against its moment.
+A HookAnswer is what one hook says, printed by a program or returned by a function, checked against its moment.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 `read_plugin` gives a plugin, or every mistake in any of its files; there is no half of one. What a session uses of it:
 `place` for commands, skills and sub-agents, `hooks` and `servers`. `asks` says in sentences what its hooks and servers
-run, reach and are given: that is what its user agrees to. Nothing is started here.
-
-PluginManifest: what `plugin.toml` says of a plugin: its id and version, and its parts.
+run, reach and are given: that is what its user agrees to. A PluginManifest is what `plugin.toml` says: the plugin's id
+and version, and its parts. Nothing is started here.
 """
 
 from __future__ import annotations

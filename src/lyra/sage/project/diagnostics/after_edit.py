@@ -7,7 +7,7 @@ a content is remembered, so that of several edits in a row only the first waits 
 is journaled with the diagnostics in it. Programs speak with words of the project's files, so the output of such a tool
 is untrusted. An edit never fails because of a program that does.
 
-A language server that runs as long as the agent: told of each edit, asked for its diagnostics.
+A language server runs as long as the agent: it is told of each edit, and asked for its diagnostics.
 """
 
 from __future__ import annotations

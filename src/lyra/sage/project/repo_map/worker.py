@@ -4,9 +4,8 @@ Parsing holds the interpreter for milliseconds a file, and the files may be host
 nothing, and ends with the process. The process bounds itself: memory, and time after which no further file is read;
 what was read until then is kept, and the next map continues from there. `repo_map` starts it.
 
-Which definitions matter: those that other files mention most, and those that a question or a change is about.
-
-The files of a folder that a map is made of: what `.gitignore` leaves, without hidden files and without keys.
+The map is made of the files that `.gitignore` leaves, without hidden files and without keys. The definitions that
+matter are those that other files mention most, and those that a question or a change is about.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def _without_end_blanks(line: Line) -> Line:
 
 @lru_cache(maxsize=256)
 def _style_words(style: Style | None) -> str:
-    """Return a style of rich in the words of `theme`."""
+    """Return a style of rich in the words of a theme."""
     if style is None:
         return ""
     words = [name for name in _ATTRIBUTES if getattr(style, name)]

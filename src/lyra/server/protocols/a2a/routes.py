@@ -1,7 +1,7 @@
-"""The paths of A2A: the cards of agents, one path for each agent that takes its requests, and those of HTTP+JSON
-(`rest`).
+"""The paths of A2A: the cards of agents, one path for each agent that takes its requests, and those of HTTP+JSON.
 
-A request of JSON-RPC: read, carried out by its method, and its answer written, in one piece or as a stream.
+A request of JSON-RPC is read, carried out by its method (`METHODS`), and its answer written, in one piece or as a
+stream. Requests of earlier versions of the protocol and of HTTP+JSON become such requests.
 """
 
 from __future__ import annotations

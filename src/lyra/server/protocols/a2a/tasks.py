@@ -2,9 +2,8 @@
 
 A task is a durable process of its user, and its id follows from the message that began it: a client that sends the same
 message twice, because it lost the first answer, gets the same task. A task of another user does not exist for the
-caller. Tasks of one context are one conversation: the agent of the next is told what was said in those before.
-
-Push notifications: a task's states are posted to servers that the client named.
+caller. Tasks of one context are one conversation: the agent of the next is told what was said in those before. A task's
+states are posted to servers that the client named (push notifications).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Threads: conversations of users with agents, each a durable process, found by agent, user and the id of the client.
 
 The pid is made of the three, so that a thread is the same one after a restart, and the threads of two users or of two
-agents under one id have nothing to do with each other. A thread has one run at a time.
-
-One run: a stream of AG-UI events that reads a turn until it ends, or waits for a person or for the front end.
+agents under one id have nothing to do with each other. A thread has one run at a time: `AguiRun` is a stream of AG-UI
+events that reads a turn until it ends, or waits for a person or for the front end.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""SystemService: how the server and one request are doing, questions to people (`interrupts`), services (`registry`).
+"""The services of the contract, over one kernel: an RPC goes by its row in `lyra.core.kernel_calls`, or by a method.
 
-The operator sees the figures of all users; their own user sees those processes.
-
-WorkerService: programs that run agents and services claim work, renew their leases and deliver results.
-
-The calls of the contract that its table describes (`lyra.core.kernel_calls`), and those of envelopes and pipelines.
+`ServiceCalls` has the handler that is made of a row. Where a message has a form of its own there is a method: how the
+server and one request are doing (`SystemCalls`: the operator sees the figures of all users, a user those of their own
+processes), how programs that run agents and services claim work, renew their leases and deliver results
+(`WorkerCalls`), envelopes, pipelines and the bus. A handler checks the caller and to whom a process, a question or a
+service belongs, calls the kernel, waits until the change is durable and gives a message. It keeps nothing between two
+calls.
 """
 
 from __future__ import annotations
