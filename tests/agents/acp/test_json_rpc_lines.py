@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,9 @@ import pytest
 
 from lyra.agents.acp import json_rpc_lines
 from lyra.agents.acp.json_rpc_lines import JsonRpcLines, read_message
+from tests import warm
 
 pytestmark = pytest.mark.anyio
-SAGE = "import sys; from lyra.cli.main import sage; sys.exit(sage(sys.argv[1:]))"
 INITIALIZE = b'{"jsonrpc":"2.0","id":7,"method":"initialize","params":{"protocolVersion":1}}'
 
 
@@ -108,7 +107,7 @@ def _answers(folder: Path, data: bytes, *words: str) -> list[dict[str, Any]]:
     env.pop("LYRA_AGENT_MODEL", None)
     with given.open("rb") as source, told.open("wb") as sink:
         done = subprocess.run(
-            [sys.executable, "-c", SAGE, "acp", *words],
+            [*warm.command("lyra.cli.main:sage"), "acp", *words],
             env=env,
             cwd=folder,
             stdin=source,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import pytest
 
 from lyra import Agent, Kernel, tool
 from lyra.errors import AgentFailed, ModelError
+from tests import warm
 from tests.agents.support import calls, run, says
 from tests.kernel.conftest import Crash, settle
 
@@ -378,21 +377,15 @@ def test_kill_9_repeats_nothing_that_was_finished(tmp_path, after):
     """SIGKILL in the middle, twice: at most what was in flight is done again, everything else once."""
     program, store, log = tmp_path / "program.py", tmp_path / "run.db", tmp_path / "log"
     program.write_text(textwrap.dedent(PROGRAM))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), *filter(None, sys.path)])}
-
-    def start() -> subprocess.Popen[str]:
-        command = [sys.executable, str(program), str(store), str(log)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-
     for _ in range(2):
-        process = start()
+        process = warm.start(str(program), [str(store), str(log)], stdout=subprocess.PIPE)
         assert process.stdout is not None
         for _ in range(after):
             process.stdout.readline()
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
-    out = start().communicate(timeout=60)[0].splitlines()
+    out = warm.run(str(program), [str(store), str(log)]).stdout.splitlines()
     assert out[-1] == "messages 32 16 24", json.dumps(out)
     done = log.read_text().splitlines()
     counts = {line: done.count(line) for line in done}

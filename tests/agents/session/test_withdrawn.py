@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import subprocess
-import sys
 import textwrap
 from contextlib import aclosing
 from pathlib import Path
@@ -22,6 +19,7 @@ from lyra.errors import AgentFailed, Conflict, DeadlineExceeded, ProcessExit
 from lyra.kernel.journal.history import Fold
 from lyra.models.sim import SimProvider
 from lyra.server.http.api.agents import cancel_answer
+from tests import warm
 from tests.agents.support import calls, run, says
 from tests.kernel.conftest import Crash, settle
 
@@ -462,10 +460,8 @@ def test_kill_9_right_after_the_time_out(tmp_path, how):
     was told had failed is not charged."""
     program, store, log = tmp_path / "program.py", tmp_path / "run.db", tmp_path / "log"
     program.write_text(textwrap.dedent(PROGRAM))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), *filter(None, sys.path)])}
     for word, code in (("first", -signal.SIGKILL), ("second", 0)):
-        command = [sys.executable, str(program), str(store), str(log), word, how]
-        assert subprocess.run(command, env=environment, timeout=60, check=False).returncode == code
+        assert warm.run(str(program), [str(store), str(log), word, how]).returncode == code
     assert log.read_text().split() == ["milk"]
 
 

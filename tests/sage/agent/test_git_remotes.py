@@ -134,7 +134,7 @@ async def test_a_folder_whose_hooks_would_run_is_no_remote(repository: Project, 
 async def test_gh_is_that_of_the_users_path(
     repository: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a question, with the user's token, and never one that lies in the workspace."""
+    """By a question, with the user's token, and never one that lies in the workspace, also by a relative name."""
     told = tmp_path / "told"
     for folder in (repository.folder / "bin", tmp_path / "bin"):
         folder.mkdir()
@@ -142,6 +142,7 @@ async def test_gh_is_that_of_the_users_path(
         (folder / "gh").chmod(0o755)
     monkeypatch.setattr("lyra.tools.git.repository.PATH", "/usr/bin")
     monkeypatch.setenv("PATH", f"{repository.folder}/bin:bin:{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)  # from here `bin` is another one than in the workspace, where it would be run
     monkeypatch.setenv("GH_TOKEN", "token-of-mine")
     command = "gh pr create --title 'Add b' --body 'As asked.'"
     no = Person("deny")

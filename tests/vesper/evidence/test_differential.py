@@ -407,6 +407,44 @@ def test_a_caller_with_few_inputs_is_complete_where_its_callees_depend_on_inputs
     assert not differential.test_node(load(_CALLER), 50).complete  # the callee is not known
 
 
+_FEE = """
+node_id: fee_v1
+type: function
+intent: the fee of a payment
+inputs: {amount: integer}
+outputs: {success: {fee: integer}, error: {error_code: "enum[too_small, too_large]", message: string}}
+flow:
+  - {step: small, operation: validation, guards: [amount >= 1], on_failure: {return_error: too_small}}
+  - {step: large, operation: validation, guards: [amount <= 100], on_failure: {return_error: too_large}}
+  - {step: fee, operation: arithmetic, expression: "2", output: fee}
+"""
+_PAY = """
+node_id: pay_v1
+type: function
+intent: what is to be paid
+inputs: {amount: {type: integer, min: -1000, max: 1000}}
+outputs: {success: {total: integer}, error: {error_code: "enum[cash_only, unavailable]", message: string}}
+contracts: {postconditions: ["error.code == 'cash_only' => amount < 1"]}
+flow:
+  - step: fee
+    operation: call_node
+    node_id: fee_v1
+    inputs: {amount: "{amount}"}
+    on_error:
+      - {error_type: too_small, return_error: {error_code: cash_only, message: "{error.message}"}}
+      - {error_type: too_large, return_error: {error_code: CODE, message: "{error.message}"}}
+      - {error_type: any, return_error: unavailable}
+  - {step: total, operation: arithmetic, expression: amount + fee.fee}
+"""
+
+
+@pytest.mark.parametrize(("code", "broken"), [("unavailable", []), ("cash_only", [{"amount": 101}])])
+def test_a_contract_about_a_mapped_error_of_a_called_node_is_judged(code: str, broken: list[dict[str, int]]) -> None:
+    """Rules that read `error` do not hide what contracts say about it."""
+    report = differential.test_node(load(_PAY.replace("CODE", code)), 1000, find={"fee_v1": load(_FEE)}.get)
+    assert [violation.input for violation in report.violations] == broken
+
+
 _ORDER = """
 node_id: order_v1
 type: function

@@ -82,7 +82,7 @@ def violation_lines(row: Mapping[str, Any]) -> Iterator[str]:
         yield f"  where {side}"
     if row.get("made_up_answers"):
         answers = json.dumps(row["made_up_answers"], ensure_ascii=False, default=str)
-        yield f"  where the acts answered {answers} (made up, of the types that the node takes)"
+        yield f"  where the acts answered {answers} (made up, of the types that the node takes; a called node ran)"
 
 
 @click.command(cls=CliCommand, name="confidence")

@@ -76,7 +76,7 @@ class AnswerForms:
         boundaries = Boundaries(program)
         reading = _Reading(program)
         self.guessed = reading.guessed
-        self.ambient = frozenset(program.ambient)
+        self.ambient = frozenset(program.ambient) - {"error"}  # which contracts have a value of
         self.is_own_relation = reading.is_own_relation
         self._anything = drawer(ANY, boundaries)
         self._draws: dict[str, Draw] = {}

@@ -453,7 +453,7 @@ class _Comparing:
 
     def breach(self, case: SearchCase, outcome: Outcome, world: SimulatedEffects | None) -> str:
         """Return the code with which an accepted execution breaks the node's contract, "" where it does not. What
-        follows from a wrong answer, or from an answer whose type was guessed, says nothing about the node."""
+        follows from a wrong answer, a guessed type or a called node's broken contract says nothing about the node."""
         error = outcome.error
         if error is None or error.code not in BREACHES or case.context != 0:
             return ""
@@ -463,7 +463,9 @@ class _Comparing:
         if phase is None and (error.code in self._own_errors or error.message.startswith(WRONG_ANSWER)):
             return ""
         if world is not None:
-            if world.is_wrong or any(called.outcome.error is not None for called in world.called):
+            if world.is_wrong or any(
+                c.outcome.error is not None and c.outcome.error.code in BREACHES for c in world.called
+            ):
                 return ""
             if world.is_guessed and phase is None:
                 return ""

@@ -622,7 +622,7 @@ OTHER_FUNCTIONS: Final = {
     **dict.fromkeys(("replaceAll", "gsub"), "replace(text, old, new)"),
     **dict.fromkeys(("match", "regex", "regexp", "search", "test"), "matches(text, pattern)"),
     **dict.fromkeys(("date_add", "addDays", "dateadd"), "add_days(time, n, zone), or time + days(n)"),
-    **dict.fromkeys(("date_diff", "datediff", "dateDiff"), "(a - b) / days(1)"),
+    **dict.fromkeys(("date_diff", "datediff", "dateDiff", "days_between", "daysBetween"), "floor((b - a) / days(1))"),
     "limit": "take(list, n)",
     "push": "append(list, item)",
     "extend": "concat(a, b)",
