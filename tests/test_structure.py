@@ -96,7 +96,8 @@ def test_every_folder_says_where_to_start(figures: Figures) -> None:
 
 
 def test_names_of_modules_in_docstrings_exist(figures: Figures) -> None:
-    """A dotted name between backticks that begins with a module leads to a module or to a name in one."""
+    """A dotted name between backticks that begins with a module leads to a module or to a name in one; a name with
+    underscores is that of a module or stands in the code."""
     assert figures.stale_names == []
 
 

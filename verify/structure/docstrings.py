@@ -12,6 +12,8 @@ from verify.structure.source_tree import FUNCTIONS, Module, SourceTree
 __all__ = ["names_a_module", "stale_names"]
 
 _DOTTED_NAME: Final = re.compile(r"`([a-z_]\w*(?:\.\w+)+)`")
+_SNAKE_NAME: Final = re.compile(r"`(_?[a-z]+(?:_[a-z]+)+)`")
+_EXAMPLES: Final = frozenset({"a_b", "stripe_api_key"})  # names of users, not of the code
 _MODULE_IN_FOLDER: Final = re.compile(r"`(\w+)[`.]|^ {4}(\w+)", re.MULTILINE)
 _FILE_SUFFIXES: Final = ("md", "py", "toml")
 # Variables that docstrings name as modules are named, and the modules of their class and its base.
@@ -31,11 +33,16 @@ def names_a_module(tree: SourceTree, folder: Module) -> bool:
 
 
 def stale_names(tree: SourceTree, module: Module) -> Iterator[str]:
-    """The dotted names between backticks, in any docstring of a module, that begin with a module and lead nowhere.
+    """The names between backticks, in any docstring of a module, that lead nowhere: dotted ones that begin with a
+    module, and `words_with_underscores` that neither name a module nor stand in the code of any file.
 
-    A name whose first word is no module seen from here is not judged: it may be an attribute or a setting.
+    A dotted name whose first word is no module seen from here is not judged: it may be an attribute or a setting.
     """
-    for name in _dotted_names(module):
+    for name in _quoted_names(module, _SNAKE_NAME):
+        is_known = name in tree.words or name in _EXAMPLES
+        if not is_known and not any(folder + name in tree.modules for folder in _folders_above(module)):
+            yield f"{module.name}: {name}"
+    for name in _quoted_names(module, _DOTTED_NAME):
         first, _, rest = name.partition(".")
         homes = [folder for folder in _folders_above(module) if folder + first in tree.modules]
         if not homes or rest.rpartition(".")[2] in _FILE_SUFFIXES:
@@ -46,9 +53,9 @@ def stale_names(tree: SourceTree, module: Module) -> Iterator[str]:
             yield f"{module.name}: {name}"
 
 
-def _dotted_names(module: Module) -> Iterator[str]:
+def _quoted_names(module: Module, form: re.Pattern[str]) -> Iterator[str]:
     for node in module.each(ast.Module, ast.ClassDef, *FUNCTIONS):
-        yield from _DOTTED_NAME.findall(ast.get_docstring(node) or "")
+        yield from form.findall(ast.get_docstring(node) or "")
 
 
 def _folders_above(module: Module) -> Iterator[str]:

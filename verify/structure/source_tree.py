@@ -8,6 +8,7 @@ exists, and to `package` otherwise.
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ _FIELDS: Final[dict[type, tuple[str, ...]]] = {
     for kind in vars(ast).values()
     if isinstance(kind, type) and issubclass(kind, ast.AST)
 }
+_WORD: Final = re.compile(r"[A-Za-z_]\w*")
+_QUOTED: Final = re.compile(r"`[^`\n]*`")
 _BLOCKS: Final = ("body", "orelse", "finalbody", "handlers", "cases")  # where statements have statements below them
 
 
@@ -107,6 +110,13 @@ class SourceTree:
             parts = path.relative_to(root.parent).with_suffix("").parts
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
             self.modules[name] = Module(name, path, path.read_text(encoding="utf-8"))
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The words of all files but for those between backticks."""
+        return frozenset(
+            word for module in self.modules.values() for word in _WORD.findall(_QUOTED.sub("", module.text))
+        )
 
     @cached_property
     def imports(self) -> list[Import]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from verify.structure.docstrings import stale_names
 from verify.structure.figures import crosses_folders, measure, report
 from verify.structure.layers import back_up, read_contracts
 from verify.structure.source_tree import RUN_TIME, SourceTree, circles
@@ -95,3 +96,17 @@ def test_the_figures_count_files_names_words_and_docstrings(house: Path) -> None
     assert "run-time circles of files: 1\n  2 files: house.low.a, house.low.b" in text
     assert "class names used in two files: 1 of 2\n  Same: house.high.c, house.high.d" in text
     assert "  house.low.b:5 -> house.top (typing)" in text
+
+
+def test_names_in_docstrings_that_lead_nowhere_are_found(tmp_path: Path) -> None:
+    (tmp_path / "house").mkdir()
+    for name, text in {
+        "__init__.py": '"""Start with `front_door`; `back_door` was put into `front_door`."""\n',
+        "front_door.py": '"""Opened by `open_door`; `close_door` is gone."""\ndef open_door(): ...\n',
+    }.items():
+        (tmp_path / "house" / name).write_text(text)
+    tree = SourceTree(tmp_path / "house")
+    assert [line for module in tree.modules.values() for line in stale_names(tree, module)] == [
+        "house: back_door",
+        "house.front_door: close_door",
+    ]

@@ -121,3 +121,38 @@ def test_changes_are_found_by_the_second() -> None:
     assert list_changes("Asia/Kolkata", NOW) == list_changes("no zone", NOW) == ()
     gap = [*local_texts("Europe/Berlin", (at("2026-03-29T01:00:00"),), "%H:%M:%S")]
     assert gap == ["01:59:59", "02:00:00", "02:29:59", "03:00:00", "02:59:59"]
+
+
+ENDS = """\
+node_id: ends_v1
+type: function
+intent: compare moments at the ends of all moments
+inputs:
+  at: {type: timestamp, constraints: ["{constraint}"]}
+  other: timestamp
+  zone: {type: string, constraints: ["is_zone(value)"]}
+outputs: {same: boolean}
+flow:
+  - {step: compare, operation: arithmetic, expression: "at == other", output: same}
+testing:
+  test_cases:
+    - name: first
+      inputs: {at: "0001-01-01T00:00:00Z", other: "0001-01-01T00:00:00Z", zone: Europe/Berlin}
+      expected: {success: true}
+    - name: last
+      inputs: {at: "9999-12-31T23:59:59.999999Z", other: "9999-12-31T23:59:59.999999Z", zone: Asia/Tokyo}
+      expected: {success: true}
+"""
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        "value <= timestamp('0001-01-01T00:00:00Z') OR value >= timestamp('9999-12-31T23:59:59.999999Z')",
+        "value <= timestamp('0001-01-01T12:00:00Z')",
+        "value >= timestamp('9999-12-31T12:00:00Z')",
+    ],
+)
+def test_inputs_lie_beside_the_first_and_the_last_moment(constraint: str) -> None:
+    report = differential.test_node(vesper.load(ENDS.replace("{constraint}", constraint)), 4_000)
+    assert report.counts.accepted > 200

@@ -176,13 +176,22 @@ def _timestamp(boundaries: Boundaries) -> Draw:
     return draw
 
 
+def move_time(time: datetime, span: timedelta) -> datetime:
+    """Return the moment that lies so far from another; at the ends of all moments, that one."""
+    try:
+        return time + span
+    except OverflowError:
+        return time
+
+
 def write_timestamp(time: datetime, rng: Random) -> Any:
     """Return a moment as itself or as a text, with one offset or another."""
     match rng.randrange(0, 4):
         case 0:
             return time.isoformat().replace("+00:00", "Z")
         case 1:
-            return time.astimezone(timezone(timedelta(minutes=rng.randrange(-14 * 60, 14 * 60)))).isoformat()
+            offset = timedelta(minutes=rng.randrange(-14 * 60, 14 * 60))
+            return move_time(time.replace(tzinfo=None), offset).replace(tzinfo=timezone(offset)).isoformat()
         case 2:
             return time.replace(tzinfo=None).isoformat()
     return time

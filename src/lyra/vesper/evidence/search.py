@@ -23,7 +23,7 @@ import msgspec
 
 from lyra.core.ids import make_random
 from lyra.vesper import ir
-from lyra.vesper.evidence.inputs import InputGenerator, pick
+from lyra.vesper.evidence.inputs import InputGenerator, move_time, pick
 from lyra.vesper.evidence.likely_inputs import LikelyInputs, insert_pieces
 from lyra.vesper.evidence.reach import Watched
 from lyra.vesper.evidence.rooms import finite_inputs
@@ -238,7 +238,7 @@ class InputSearch:
         """Return a value, or one just beside it."""
         step = pick(self._rng, (0, 0, 1, -1))
         if isinstance(value, datetime):
-            return value + timedelta(microseconds=step) if step else value
+            return move_time(value, timedelta(microseconds=step)) if step else value
         if isinstance(value, Decimal):
             exponent = value.as_tuple().exponent
             return value + Decimal(step).scaleb(exponent if isinstance(exponent, int) else 0)
@@ -290,7 +290,7 @@ class InputSearch:
             case list():
                 return self._replace_list(value)
             case datetime():
-                return value + timedelta(seconds=pick(rng, (1, -1, 86_400, -86_400, 31 * 86_400)))
+                return move_time(value, timedelta(seconds=pick(rng, (1, -1, 86_400, -86_400, 31 * 86_400))))
             case None:
                 return pick(rng, (0, 1, "", "a", True))
         return value
