@@ -23,7 +23,7 @@ from lyra.store import standing
 from lyra.store.sqlite import SqliteStore
 
 _FRAMES = 14
-_COLLECTED_EACH = 200  # tests: a collection goes through all that a worker has imported, a tenth of a second
+_COLLECTED_EACH = 500  # tests: a collection goes through all that a worker has imported, up to half a second
 _opened: list[SqliteStore] = []
 _recorded: list[tuple[str, str]] = []  # the file of a record, and the place that it is about
 _dropped: list[str] = []  # connections that went without being closed
