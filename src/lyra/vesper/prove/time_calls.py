@@ -387,7 +387,7 @@ def _pieces(form: str, *, is_utc: bool) -> list[Any] | None:
         elif name == "z":
             digits = [z3.Loop(_DIGIT, count, count) for count in ((4,) if is_utc else (4, 6))]
             pieces.append(z3.Concat(z3.Union(z3.Re("+"), z3.Re("-")), digits[0] if is_utc else z3.Union(*digits)))
-        elif name not in ("", "%"):
+        elif name not in ("", "%") or form[index - 1 :] == "%" != name:  # a lone one at the end is no directive
             return None
         else:
             character = text_constant(form[index - 1])
