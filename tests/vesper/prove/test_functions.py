@@ -190,6 +190,23 @@ flow:
     assert "replace" not in reasons[1].reason
 
 
+def test_a_local_time_that_there_is_not_is_an_overflow() -> None:
+    results = verdicts("""
+inputs: {at: timestamp, zone: {type: string, constraints: ["is_zone(value)"]}}
+outputs: {utc: integer, hour: integer}
+flow:
+  - {step: utc, operation: arithmetic, expression: "hour(at)"}
+  - {step: hour, operation: arithmetic, expression: "hour(at, zone)"}
+testing:
+  test_cases:
+    - name: last
+      inputs: {at: "9999-12-31T23:00:00Z", zone: Asia/Tokyo}
+      expected_output: {success: false, error_code: overflow}
+""")
+    assert ("overflow", "hour(at)") not in results
+    assert results["overflow", "hour(at, zone)"].verdict == "refuted"
+
+
 def test_no_time_outside_the_calendar_is_taken_for_impossible() -> None:
     """A step that fails for a late time is not proved to be right because of what a later step asks of that time."""
     results = verdicts("""

@@ -25,6 +25,7 @@ import msgspec
 from lyra.errors import ConfigError
 from lyra.vesper import ir
 from lyra.vesper.check.judge import program_of
+from lyra.vesper.expressions.functions import FUNCTIONS
 from lyra.vesper.prove.replay import InputReplayer, InputRun, candidates
 
 if TYPE_CHECKING:
@@ -49,10 +50,6 @@ _CODES: Final = {
     "type_error": "type_error",
     "loop_limit": "loop_limit",
 }
-_OVERFLOWING: Final = (
-    *("abs", "round", "floor", "ceil", "div", "add_days", "add_months", "add_years"),
-    *("parse_integer", "parse_decimal"),
-)
 _solver = Lock()  # z3 has one context, which takes one thread at a time
 
 
@@ -555,8 +552,9 @@ def _adds(part: Any) -> bool:
             return part.operator != "+" or getattr(part.type, "kind", "") != "string"
         case ir.Aggregate():
             return part.function in ("sum", "avg")
-        case ir.FunctionCall():
-            return part.function in _OVERFLOWING
+        case ir.FunctionCall(function=name, arguments=given):
+            errors = FUNCTIONS[name].errors  # those of `hour(at)` are of its zone
+            return "overflow" in errors and ("unknown_zone" not in errors or len(given) > 1)
         case ir.GroupBy():
             return any(aggregation.function in ("sum", "avg") for aggregation in part.aggregations)
     return isinstance(part, ir.Negate | ir.MatrixProduct | ir.Rounded)

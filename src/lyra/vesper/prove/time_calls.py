@@ -14,6 +14,7 @@ table of them, and the solver's terms are built here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import z3
 
 from lyra.vesper.evidence.clock_changes import read_moment
-from lyra.vesper.expressions.functions import MONTHS, WEEKDAYS
+from lyra.vesper.expressions.functions import DIRECTIVES, MONTHS, WEEKDAYS
 from lyra.vesper.prove.text_calls import constant_text
 from lyra.vesper.prove.texts import text_constant
 from lyra.vesper.prove.values import (
@@ -386,7 +387,7 @@ def _pieces(form: str, *, is_utc: bool) -> list[Any] | None:
         elif name == "z":
             digits = [z3.Loop(_DIGIT, count, count) for count in ((4,) if is_utc else (4, 6))]
             pieces.append(z3.Concat(z3.Union(z3.Re("+"), z3.Re("-")), digits[0] if is_utc else z3.Union(*digits)))
-        elif name not in ("", "%"):
+        elif name not in ("", "%") or form[index - 1 :] == "%" != name:  # a lone one at the end is no directive
             return None
         else:
             character = text_constant(form[index - 1])
@@ -410,7 +411,8 @@ def read_time(walk: ExpressionWalk, parts: _Parts, *, function: str) -> Symbolic
             return walk.any_of("a format that is no constant")
         for name in parts[2:]:
             _fail_without_zone(walk, name)
-        if _pieces(form, is_utc=True) is None:
+        is_read = all(name in DIRECTIVES and DIRECTIVES[name][1] for name in re.findall("%(.?)", form, re.DOTALL))
+        if not is_read or _pieces(form, is_utc=True) is None:
             walk.fail("type_error", walk.open_condition("a format that is not modelled"))
     known = constant_text(subject)
     if known is not None and function == "timestamp":
