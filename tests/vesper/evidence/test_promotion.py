@@ -52,6 +52,17 @@ def test_the_next_mode_is_allowed_or_says_what_is_missing() -> None:
     assert next_step(NodeEvidence("n", "d", mode="direct_only")).mode is None
 
 
+def test_refused_inputs_leave_room_for_those_that_the_last_gate_asks_for() -> None:
+    seen = SeenInputs()
+    for number in range(0, 1_200_000, 4):
+        seen.add(number, 0)
+    for number in range(2_000_000, 2_000_000 + 4 * 110_000, 4):
+        assert seen.add(number, ACCEPTED)
+    assert (seen.accepted, len(seen)) == (110_000, 210_000)
+    again = SeenInputs(seen.data)
+    assert (again.accepted, len(again)) == (110_000, 210_000)
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

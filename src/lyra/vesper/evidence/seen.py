@@ -2,8 +2,8 @@
 
 A distinct input is known by eight bytes: a hash, with two bits for whether it came past the entry checks and whether
 the node succeeded with it. `SeenInputs` counts them and writes them as bytes, so that a store can add what another run
-saw without counting an input twice. At most `SEEN_MAX` are kept, which is more than the last gate of a node's modes
-asks for.
+saw without counting an input twice. At most `SEEN_MAX` are kept, `REFUSED_MAX` of them refused ones: that leaves room
+for more than the last gate of a node's modes asks for.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from lyra.vesper.direct.coercion import Misfit, input_reader
 from lyra.vesper.ir import NodeProgram
 
 SEEN_MAX: Final = 250_000
+REFUSED_MAX: Final = 100_000
 ACCEPTED: Final = 1
 SUCCEEDED: Final = 2
 _MARKS: Final = ACCEPTED | SUCCEEDED
@@ -79,7 +80,8 @@ class SeenInputs:
 
     def add(self, key: int, marks: int) -> bool:
         """Count an input; returns whether it is a new one."""
-        if key in self._marks or len(self._marks) >= SEEN_MAX:
+        count = len(self._marks)
+        if key in self._marks or count >= SEEN_MAX or (not marks and count - self.accepted >= REFUSED_MAX):
             return False
         self._marks[key] = marks
         self.accepted += bool(marks & ACCEPTED)
