@@ -72,7 +72,7 @@ def moment(time: float) -> str:
 def note(text: str, *, err: bool = True) -> None:
     """Print a sentence beside the result, on stderr; a terminal gets it broken between words."""
     text = printable(text)
-    if (sys.stderr if err else sys.stdout).isatty():
+    if _is_terminal(sys.stderr if err else sys.stdout):
         import shutil
         import textwrap
 
@@ -87,15 +87,19 @@ def colour_state() -> str:
     """Tell whether results are coloured here, and why not."""
     if os.environ.get("NO_COLOR"):
         return "off: NO_COLOR is set"
-    if not sys.stdout.isatty():
+    if not _is_terminal(sys.stdout):
         return "off: the output is not a terminal"
     if os.environ.get("TERM", "dumb") == "dumb":
         return "off: TERM is dumb or not set"
     return "on"
 
 
-def wants_colour(stream: TextIO) -> bool:
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()  # there is none where the program was started with it closed
+
+
+def wants_colour(stream: TextIO | None) -> bool:
+    return _is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
 
 @contextmanager
@@ -104,7 +108,7 @@ def show_progress(text: str) -> Iterator[Callable[[int], None]]:
     the number that it is called with, and the text."""
     from lyra.core.clock import SystemClock  # it loads asyncio
 
-    shown, is_terminal = False, sys.stderr is not None and sys.stderr.isatty()
+    shown, is_terminal = False, _is_terminal(sys.stderr)
     due = SystemClock.monotonic() + _PROGRESS_S
 
     def show(number: int) -> None:

@@ -2,7 +2,7 @@
 
 A row has a call's name, who may make it (`needs`), the parameters that can be given over a wire with the fields of
 their message, and what a server and a client have to know about it (`marks`). `as_user` checks what `needs` says,
-`server/grpc/services` reads and answers messages by the row, `server/grpc/guard` admits calls by its marks, and
+`server/grpc/services.py` reads and answers messages by the row, `server/grpc/guard` admits calls by its marks, and
 `server/client` sends it. A new call is a method of Kernel, a row here, and its messages in `engine.proto`.
 """
 

@@ -274,17 +274,8 @@ class InputSearch:
                 number = _decimal(value)
                 exponent = number.as_tuple().exponent
                 unit = Decimal(1).scaleb(exponent if isinstance(exponent, int) else 0)
-                choices = (
-                    number + unit,
-                    number - unit,
-                    number * 2,
-                    number / 2,
-                    -number,
-                    Decimal(0),
-                    number + 1,
-                    number - 1,
-                )
-                return _convert_like(pick(rng, choices), value)
+                choices = (number + unit, number - unit, number * 2, number / 2, -number, Decimal(0))
+                return _convert_like(pick(rng, (*choices, number + 1, number - 1)), value)
             case str():
                 return self._replace_text(value)
             case list():

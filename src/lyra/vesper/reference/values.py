@@ -381,6 +381,7 @@ def _normalize_decimals(value: Any) -> Any:
 # ---------------------------------------------------------------- numbers
 
 SCALE_MAX = DECIMAL_DIGITS_MAX + DECIMAL_EXPONENT_MAX - 1
+_USUAL = 40  # digits before and after the point: Fraction reads such numbers quicker
 _GROUP = 4_000  # digits that are read and written at once: Python takes no more than 4 300
 
 
@@ -397,6 +398,8 @@ def parts(number: Any) -> tuple[Fraction, int]:
     if isinstance(number, int):
         return Fraction(number), 0
     exponent = number.as_tuple().exponent
+    if exponent > -_USUAL and number.adjusted() < _USUAL:
+        return Fraction(int(number) if exponent >= 0 else number), max(0, -exponent)
     coefficient = _read_digits(str(number.copy_abs()).partition("E")[0].replace(".", "")) * (-1) ** number.is_signed()
     return Fraction(coefficient * 10 ** max(0, exponent), 10 ** max(0, -exponent)), max(0, -exponent)
 
