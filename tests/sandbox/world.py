@@ -34,7 +34,7 @@ class World:
         self.inherited = os.open(self.outside / "secret", os.O_RDONLY)
         os.set_inheritable(self.inherited, True)
         self.victim = subprocess.Popen(
-            [PYTHON, "-c", _VICTIM, "secret-argument"],
+            [PYTHON, "-IS", "-c", _VICTIM, "secret-argument"],
             env={"TOKEN": "secret-variable"},
             cwd=self.outside,
             stdin=self.inherited,
