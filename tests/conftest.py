@@ -20,7 +20,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import settings, strategies
+from hypothesis.internal import constants_ast
+from hypothesis.internal.conjecture import providers
 
 from tests import warm
 from tests.cases import cases
@@ -57,6 +59,10 @@ _MEASURED = 3  # times, at most
 # How long an example takes beside other tests says nothing; what takes the time is marked so.
 settings.register_profile("lyra", deadline=None, max_examples=cases(100))
 settings.load_profile("lyra")
+
+# It would look for constants to try in every module of Lyra, for twelve seconds in each worker, and what a test tries
+# would depend on the modules that the tests before it imported.
+providers._get_local_constants = constants_ast.Constants
 
 # Files and folders below tests/; `make check` leaves them out, `make test` runs them all.
 _SLOW = (
@@ -353,6 +359,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
     if session.config.option.forks:
         gc.set_threshold(10_000, 20, 10)
+        strategies.text().validate()  # makes its table of all characters, which takes seconds, once for all workers
     gc.enable()
 
 
