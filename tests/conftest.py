@@ -175,8 +175,6 @@ LONG = (
     "vega/lsp/test_extension.py::test_it_becomes_a_vsix_with_all_it_needs",
     "vega/lsp/test_extension.py::test_npm_packs_it",
     "vega/machine/test_snapshot.py::test_programs_do_not_notice_being_saved[limit/",
-    "vega/migrate/test_migration.py::test_a_fitted_program_does_what_it_did[1",
-    "vega/migrate/test_migration.py::test_a_fitted_program_does_what_it_did[2",
     "vega/migrate/test_migration.py::test_every_edit_behind_every_row[True]",
     "verify/attacks/test_injection.py::test_without_",
     "verify/attacks/test_obeyed.py",
