@@ -149,10 +149,6 @@ _QUICK = (
 LONG = (
     "browser/",
     *(f"cli/demo/test_demo.py::test_other_seeds[{seed}]" for seed in range(3, 8)),
-    "kept_stores/test_kept_stores.py::test_vega_runs[v0.1.0-fixed-names-vega-replayed]",
-    "kept_stores/test_kept_stores.py::test_vega_runs[v0.1.0-fixed-names-vega-saved]",
-    "kept_stores/test_kept_stores.py::test_vega_runs[v0.1.0-store-ids-vega-saved]",
-    "kept_stores/test_kept_stores.py::test_vega_runs[v0.1.0-store-ids-vega-snapshots]",
     "kernel/effects/test_keys.py::test_a_restored_backup_reuses_no_key[stopped]",
     "kernel/journal/test_paused_owner.py::test_a_paused_owner_performs_nothing_when_it_wakes[postgres]",
     "kernel/journal/test_postgres_kernel.py::test_a_server_that_restarts_is_survived[longer than the lease]",
@@ -182,7 +178,6 @@ LONG = (
     "vega/migrate/test_migration.py::test_a_fitted_program_does_what_it_did[1",
     "vega/migrate/test_migration.py::test_a_fitted_program_does_what_it_did[2",
     "vega/migrate/test_migration.py::test_every_edit_behind_every_row[True]",
-    "vega/plan/test_parallel_random.py::test_overlap_changes_nothing_but_the_time[1]",
     "verify/attacks/test_injection.py::test_without_",
     "verify/attacks/test_obeyed.py",
     "verify/attacks/test_sage.py::test_a_printed_question_allows_nothing",
