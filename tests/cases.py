@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 ALL = os.environ.get("LYRA_TESTS_ALL_CASES") == "1"
-_FEWEST = 25
+_FEWEST = 15
 
 
 def cases(count: int) -> int:

@@ -20,7 +20,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import settings, strategies
+from hypothesis.internal import constants_ast
+from hypothesis.internal.conjecture import providers
 
 from tests import warm
 from tests.cases import cases
@@ -58,6 +60,10 @@ _MEASURED = 3  # times, at most
 settings.register_profile("lyra", deadline=None, max_examples=cases(100))
 settings.load_profile("lyra")
 
+# It would look for constants to try in every module of Lyra, for twelve seconds in each worker, and what a test tries
+# would depend on the modules that the tests before it imported.
+providers._get_local_constants = constants_ast.Constants
+
 # Files and folders below tests/; `make check` leaves them out, `make test` runs them all.
 _SLOW = (
     "a2a/",
@@ -67,23 +73,44 @@ _SLOW = (
     "kept_stores/",
     "kernel/effects/test_cut_off.py",
     "kernel/effects/test_keys.py",
+    "kernel/journal/test_hostile_rows.py",
     "kernel/journal/test_postgres_kernel.py",
     "kernel/programs/test_fixed_names.py",
+    "kernel/services/test_registry.py",
+    "kernel/supervision/test_supervisor.py",
+    "kernel/workers/test_lifecycle.py",
+    "kernel/workers/test_usage.py",
     "language/",
     "mcp/",
     "models/",
+    "observe/otel/test_environment.py",
     "sage/acp/",
     "sage/agent/",
     "sage/extensions/hooks/test_effects.py",
+    "sage/extensions/hooks/test_hook_command.py",
     "sage/extensions/test_custom_commands.py",
     "sage/project/diagnostics/",
     "sage/project/repo_map/",
-    "sage/session/",
+    "sage/project/test_rules.py",
     "sage/sdk/",
+    "sage/session/",
+    "sage/terminal/test_interactive.py",
+    "sage/terminal/test_pickers.py",
+    "sage/terminal/test_question_desk.py",
+    "sage/terminal/test_real_models.py",
+    "sage/terminal/test_rules_chosen.py",
+    "sage/terminal/test_settings.py",
+    "sage/terminal/test_terminals.py",
+    "sage/terminal/test_unstopped.py",
     "sage/terminal/text/test_random_text.py",
     "sandbox/",
     "server/gateway/",
+    "server/grpc/test_serve_process.py",
+    "server/http/test_face.py",
     "server/http/test_openapi_requests.py",
+    "server/protocols/agui/",
+    "server/test_telemetry.py",
+    "server/work/",
     "store/test_conformance.py",
     "store/test_model.py",
     "store/test_postgres.py",
@@ -93,6 +120,7 @@ _SLOW = (
     "test_examples.py",
     "test_forked.py",
     "test_limits.py",
+    "test_public_names.py",
     "test_skips.py",
     "test_surface.py",
     "test_work_budgets.py",
@@ -107,6 +135,8 @@ _SLOW = (
     "vesper/effects/test_database_rights.py",
     "vesper/effects/test_transactions.py",
     "vesper/evidence/",
+    "vesper/expressions/test_parser.py",
+    "vesper/format/test_formatter.py",
     "vesper/language/",
     "vesper/lsp/test_fuzz.py",
     "vesper/lsp/test_schema.py",
@@ -122,7 +152,6 @@ _SLOW = (
     "vesper/test_charges.py",
 )
 _QUICK = (
-    "cli/test_main.py",
     "agents/session/test_execution.py",
     "agents/test_teams.py",
     "agents/declaration/test_input.py",
@@ -143,10 +172,6 @@ _QUICK = (
 LONG = (
     "browser/",
     *(f"cli/demo/test_demo.py::test_other_seeds[{seed}]" for seed in range(3, 8)),
-    "kept_stores/test_kept_stores.py::test_vega_runs[v0.1.0-fixed-names-vega-replayed]",
-    "kept_stores/test_kept_stores.py::test_vega_runs[v0.1.0-fixed-names-vega-saved]",
-    "kept_stores/test_kept_stores.py::test_vega_runs[v0.1.0-store-ids-vega-saved]",
-    "kept_stores/test_kept_stores.py::test_vega_runs[v0.1.0-store-ids-vega-snapshots]",
     "kernel/effects/test_keys.py::test_a_restored_backup_reuses_no_key[stopped]",
     "kernel/journal/test_paused_owner.py::test_a_paused_owner_performs_nothing_when_it_wakes[postgres]",
     "kernel/journal/test_postgres_kernel.py::test_a_server_that_restarts_is_survived[longer than the lease]",
@@ -176,7 +201,6 @@ LONG = (
     "vega/migrate/test_migration.py::test_a_fitted_program_does_what_it_did[1",
     "vega/migrate/test_migration.py::test_a_fitted_program_does_what_it_did[2",
     "vega/migrate/test_migration.py::test_every_edit_behind_every_row[True]",
-    "vega/plan/test_parallel_random.py::test_overlap_changes_nothing_but_the_time[1]",
     "verify/attacks/test_injection.py::test_without_",
     "verify/attacks/test_obeyed.py",
     "verify/attacks/test_sage.py::test_a_printed_question_allows_nothing",
@@ -358,6 +382,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
     if session.config.option.forks:
         gc.set_threshold(10_000, 20, 10)
+        strategies.text().validate()  # makes its table of all characters, which takes seconds, once for all workers
     gc.enable()
 
 

@@ -36,7 +36,10 @@ def _planted(monkeypatch: pytest.MonkeyPatch, *, is_here: bool) -> None:
     monkeypatch.setattr(skips, "PARTS", (Part("Erlang", "Erlang", lambda: is_here),))
 
 
-@pytest.mark.parametrize("workers", [(), ("--forks", "2")], ids=["alone", "by workers"])
+@pytest.mark.parametrize(
+    "workers",
+    [pytest.param((), id="alone", marks=pytest.mark.long), pytest.param(("--forks", "2"), id="by workers")],
+)
 def test_a_run_tells_what_it_skipped(tmp_path: Path, monkeypatch, capsys, workers):
     """The parts with their reasons and how many tests each left out; a part that is here fails the run."""
     (tmp_path / "test_planted.py").write_text(PLANTED)

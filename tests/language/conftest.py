@@ -10,6 +10,7 @@ as `sim/echo` does) and `[kernel]` as programs that people run do, on Lyra's ker
 have another model than `sim/echo` runs on the kernel only, and so do those of `agents/*/`; `// only: local` and
 `// only: kernel` say so for any file. `NAME.yaml` beside `NAME.vega` is the script of `sim/script`. What touches files
 runs in an empty folder, in real time. A file without an expectation is an import of another file.
+Of the large programs of `limit/`, which run the same compiler and the same machine, `make test` runs the kernel's.
 """
 
 from __future__ import annotations
@@ -133,8 +134,12 @@ class VegaFile(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
         text = self.path.read_text()
         if expected(text) is not None:
-            for host in hosts(self.path, text):
-                yield VegaItem.from_parent(self, name=f"{self.path.stem}[{host}]", host=host)
+            of_this = hosts(self.path, text)
+            for host in of_this:
+                item = VegaItem.from_parent(self, name=f"{self.path.stem}[{host}]", host=host)
+                if self.path.parent.name == "limit" and host != of_this[-1]:
+                    item.add_marker(pytest.mark.long)
+                yield item
 
 
 class VegaItem(pytest.Item):

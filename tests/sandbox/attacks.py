@@ -1,28 +1,39 @@
 """Ways out of a sandbox, one named attempt each.
 
-The code of an attempt runs inside with the names of `PRELUDE`. It has won when it prints the marker or one of the
+The code of an attempt runs inside with the names of `prelude`. It has won when it prints the marker or one of the
 secrets, or when the world outside is not as it was (`world.World.damage`). `outside=True` marks attempts that do win
 without a sandbox and do no harm there: they show that a win is seen.
 """
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
-PRELUDE = """
-import os, sys, socket, ctypes, errno, signal, struct, time, stat, fcntl, glob, platform
+_MODULES = ("os", "sys", "socket", "ctypes", "errno", "signal", "struct", "time", "stat", "fcntl", "glob")
+_CALLS = """
 L = ctypes.CDLL(None, use_errno=True)
-ARM = platform.machine() in ("aarch64", "arm64")
-def won(): print("ESC" + "APED", flush=True)
+ARM = os.uname().machine in ("aarch64", "arm64")
 def call(x86, arm, *args):
     rc = L.syscall(arm if ARM else x86, *args)
     return rc
+"""
+_HELPERS = """
+def won(): print("ESC" + "APED", flush=True)
 def read(path): print(open(path, errors="replace").read(4000))
 def write(path, text="bad", mode="w"):
     with open(path, mode) as file: file.write(text)
 def unless_error(rc):
     if rc >= 0: won()
 """
+
+
+def prelude(code: str) -> str:
+    """Return the helpers that the code of an attempt may use, and the imports of what it names: starting many modules
+    takes longer than most attempts."""
+    calls = _CALLS if re.search(r"\b(L|ARM|call)\b", code) else ""
+    words = {*re.findall(r"\w+", calls + code)}
+    return f"import {', '.join(name for name in _MODULES if name in words | {'os'})}\n{calls}{_HELPERS}"
 
 
 class Attack(NamedTuple):

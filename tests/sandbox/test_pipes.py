@@ -102,7 +102,7 @@ def test_the_limits_of_a_command_hold(sandbox, tmp_path):
 
 
 def test_descriptors_are_given_back(sandbox, tmp_path):
-    """Twenty conversations leave none behind."""
+    """Eight conversations leave none behind."""
 
     async def main():
         for _ in range(2):
@@ -110,7 +110,7 @@ def test_descriptors_are_given_back(sandbox, tmp_path):
             await pipes.close()
         await asyncio.sleep(0)
         before = len(os.listdir("/proc/self/fd"))
-        for _ in range(20):
+        for _ in range(8):
             pipes = await sandbox.pipes(ECHO, Profile(str(tmp_path)))
             await pipes.close()
         await asyncio.sleep(0.05)

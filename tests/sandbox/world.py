@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lyra.core.rights.capability import Grant
 from lyra.sandbox import Limits, Profile, Result
-from tests.sandbox.attacks import PRELUDE
+from tests.sandbox.attacks import prelude
 
 MARKER = "ESC" + "APED"
 SECRETS = ("secret-outside", "secret-env", "secret-key", "secret-variable", "secret-argument", "secret-denied")
@@ -34,7 +34,7 @@ class World:
         self.inherited = os.open(self.outside / "secret", os.O_RDONLY)
         os.set_inheritable(self.inherited, True)
         self.victim = subprocess.Popen(
-            [PYTHON, "-c", _VICTIM, "secret-argument"],
+            [PYTHON, "-IS", "-c", _VICTIM, "secret-argument"],
             env={"TOKEN": "secret-variable"},
             cwd=self.outside,
             stdin=self.inherited,
@@ -117,7 +117,7 @@ class World:
             limits=Limits(**given),  # type: ignore[arg-type]
         )
 
-    def prelude(self) -> str:
+    def _prelude(self, code: str) -> str:
         names = {
             "WS": str(self.workspace),
             "OUT": str(self.outside),
@@ -131,10 +131,10 @@ class World:
             "DISK": os.stat("/").st_dev,
             "SHM": 0x4C595241,
         }
-        return PRELUDE + "\n".join(f"{name} = {value!r}" for name, value in names.items()) + "\n"
+        return prelude(code) + "\n".join(f"{name} = {value!r}" for name, value in names.items()) + "\n"
 
     def argv(self, code: str) -> list[str]:
-        return [PYTHON, "-IS", "-c", self.prelude() + code]
+        return [PYTHON, "-IS", "-c", self._prelude(code) + code]
 
     # ------------------------------------------------------------ judging
     def state(self) -> dict[str, object]:

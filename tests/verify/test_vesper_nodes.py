@@ -7,6 +7,7 @@ import pytest
 from lyra.vesper.direct.run import run as direct
 from lyra.vesper.evidence import differential
 from lyra.vesper.nodes.sections import read_node
+from tests.cases import ALL
 from verify.compare import vesper_nodes
 
 NODES = dict(vesper_nodes.example_nodes())
@@ -20,8 +21,9 @@ def test_the_examples_are_there() -> None:
 def test_both_paths_agree_on_accepted_inputs(name: str) -> None:
     node, _ = read_node(NODES[name], name)
     assert node is not None
-    report = differential.test_node(node, 6_000, accepted=1_000)
-    assert (report.counts.accepted >= 1_000 or report.complete, report.kept, report.unreached) == (True, (), ())
+    count = 1_000 if ALL or name == "payment_handler" else 300  # that one has parts that few inputs reach
+    report = differential.test_node(node, 6_000, accepted=count)
+    assert (report.counts.accepted >= count or report.complete, report.kept, report.unreached) == (True, (), ())
     assert report.counts.successes >= vesper_nodes.SUCCEEDING_MIN * report.compared
 
 
@@ -34,7 +36,7 @@ def test_a_divergence_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         return outcome if outcome.error is None else type(outcome)("success", {})
 
     monkeypatch.setattr(differential, "default_paths", lambda: (paths[0], wrong))
-    rows = list(vesper_nodes.run(200, 0))
+    rows = list(vesper_nodes.run(20, 0))
     assert any(row.divergences and row.first for row in rows)
 
 

@@ -10,17 +10,15 @@ makes files for the command (`creator`).
 
 from __future__ import annotations
 
+# One starts with every command: it imports only what the interpreter has in it, which halves the time of its start.
+import _signal  # type: ignore[import-not-found]  # what `signal` is made of
 import _socket
 import _thread
 import os
-import signal
 import sys
-from typing import Final
 
-HEARD: Final = (
-    signal.SIGTERM,
-    signal.SIGCHLD,
-)  # Lyra has died; the command may have ended. All other signals stay blocked.
+# Lyra has died; the command may have ended. All other signals stay blocked.
+HEARD = (_signal.SIGTERM, _signal.SIGCHLD)
 
 
 def main(command: int, report: int) -> None:
@@ -30,9 +28,9 @@ def main(command: int, report: int) -> None:
         if ended:
             os.write(report, b"%d\n" % os.waitstatus_to_exitcode(status))
             break
-        if signal.sigwait(HEARD) == signal.SIGTERM:
+        if _signal.sigwait(HEARD) == _signal.SIGTERM:
             break
-    os.killpg(0, signal.SIGKILL)
+    os.killpg(0, _signal.SIGKILL)
 
 
 def _serve(socket: int, settings: int) -> None:

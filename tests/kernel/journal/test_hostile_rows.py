@@ -16,6 +16,7 @@ from lyra.kernel.journal import rows
 from lyra.kernel.journal.history import Fold
 from lyra.store.protocol import Record
 from lyra.store.sqlite import SqliteStore
+from tests.cases import cases
 from tests.kernel.conftest import run, settle
 
 ME = "tests.kernel.journal.test_hostile_rows"
@@ -338,8 +339,8 @@ def test_one_wrong_value_anywhere(tmp_path):
     """Whatever is wrong in one row: a LyraError when the store opens or where the program asks, nothing else."""
     records = real_journal(str(tmp_path / "real.db"))
     rng = random.Random(11)
-    corrupt = 0
-    for number in range(300):
+    corrupt, count = 0, cases(800)
+    for number in range(count):
         pid, kind, data = records[index := rng.randrange(len(records))]
         if kind == "process.terminated":  # what a program's own error holds is the program's affair
             continue
@@ -360,4 +361,4 @@ def test_one_wrong_value_anywhere(tmp_path):
             corrupt += 1
         else:
             assert all(error is None or isinstance(error, LyraError) for error in errors), (kind, place, new, errors)
-    assert corrupt > 50
+    assert corrupt > count / 6

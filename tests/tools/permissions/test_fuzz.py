@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from tests.cases import cases
 from verify.fuzz import fuzz
 
 
-def test_two_thousand_inputs():
+def test_random_inputs():
     """And the figures are about real work: some inputs are refused, some not."""
-    result = fuzz.run(2_000, seed=1)
+    result = fuzz.run(cases(4_000), seed=1)
     assert not result.failures
     assert 0 < result.refused < result.inputs
     assert result.slowest_s < fuzz.SECONDS_MAX

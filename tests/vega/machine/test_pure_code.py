@@ -28,7 +28,7 @@ from lyra.vega.machine.vm import run as run_fiber
 from lyra.vega.runtime.driver import PROGRAMS
 from lyra.vega.runtime.run import run_world
 from lyra.vega.runtime.world import RunOptions, World, _has_come, _is_due
-from tests.cases import cases
+from tests.cases import ALL
 from tests.cli.vega_runner import COMMAND, Vega
 from tests.cli.vega_runner import vega as vega_command
 from tests.limits import within
@@ -38,7 +38,7 @@ from verify.planted.vega_generated_code import BUGS, GUARDS
 
 __all__ = ["vega_command"]  # the fixture
 
-COUNT = int(os.environ.get("VEGA_FUNCTIONS") or cases(500))
+COUNT = int(os.environ.get("VEGA_FUNCTIONS") or (500 if ALL else 30))
 SEED = int(os.environ.get("VEGA_SEED", "7"))
 
 
@@ -374,34 +374,38 @@ from verify.compare import vega_tiers
 from lyra.vega.machine.link import link
 from lyra.vega.machine.pure.switch import PureTier
 
-text, parameters, kilobytes = sys.stdin.read(), int(sys.argv[1]), int(sys.argv[2])
+text, parameters = sys.stdin.read(), int(sys.argv[1])
 linked = link(vega_tiers.program_of(text), tier=PureTier)
 pure = next(code.pure for code in linked.functions if code.name == "f")
 linked.tier.is_eager, linked.tier.is_strict, linked.tier.native = True, True, "always"
 assert pure([0] * parameters) == 0 and linked.tier.native_functions
-threading.stack_size(kilobytes * 1024)
-found = []
-work = threading.Thread(target=lambda: found.append(pure([100_000] + [0] * (parameters - 1))))
-work.start()
-work.join()
-print(type(found[0]).__name__)
+for kilobytes in sys.argv[2:]:
+    threading.stack_size(int(kilobytes) * 1024)
+    found = []
+    work = threading.Thread(target=lambda: found.append(pure([100_000] + [0] * (parameters - 1))))
+    work.start()
+    work.join()
+    print(kilobytes, type(found[0]).__name__)
 """
 
 
 @needs_native
-@pytest.mark.parametrize("kilobytes", [256, 512, 8_192])
-@pytest.mark.parametrize(("parameters", "depth"), [(2, 0), (2, 1), (40, 1), (60, 0), (12, 5)])
-def test_machine_code_never_goes_below_the_stack(parameters: int, depth: int, kilobytes: int):
+@pytest.mark.parametrize(
+    ("parameters", "depth"),
+    [(2, 0), (12, 5), *(pytest.param(*size, marks=pytest.mark.long) for size in ((2, 1), (40, 1), (60, 0)))],
+)
+def test_machine_code_never_goes_below_the_stack(parameters: int, depth: int):
     """However large its frames are and however small the stack of its thread: it gives up instead."""
+    sizes = ("256", "512", "8192")  # kilobytes
     done = subprocess.run(
-        [sys.executable, "-c", SMALL_STACK, str(parameters), str(kilobytes)],
+        [sys.executable, "-c", SMALL_STACK, str(parameters), *sizes],
         input=nested(parameters, depth),
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert (done.returncode, done.stdout) == (0, "object\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "".join(f"{size} object\n" for size in sizes)), done.stderr
 
 
 @needs_native

@@ -8,12 +8,12 @@ from lyra.vega.bytecode import file as bytecode
 from lyra.vega.compiler.compiler import compile_module
 from lyra.vega.syntax.parser import parse
 from lyra.vega.syntax.source import Source
-from tests.cases import cases
+from tests.cases import ALL
 from tests.vega.local_host import LocalHost
 from tests.vega.random_programs import random_program
 from tests.vega.reference import TooLong, Walker
 
-COUNT = int(os.environ.get("VEGA_PROGRAMS") or cases(50))
+COUNT = int(os.environ.get("VEGA_PROGRAMS") or (50 if ALL else 12))
 SEED = int(os.environ.get("VEGA_SEED", "6"))
 
 

@@ -24,10 +24,10 @@ pytestmark = [
 
 
 def test_no_attack_has_an_effect():
-    """Every goal by two fifths of the ways in: nothing outside the rules is changed, reached, read, started or ended.
+    """Every goal by a fifth of the ways in: nothing outside the rules is changed, reached, read, started or ended.
     `make cases` and `make security` try every goal by every way in."""
-    chosen = attacks(seed=1) if ALL else two_fifths(attacks(seed=1))
-    assert len(chosen) >= 200
+    chosen = attacks(seed=1) if ALL else a_fifth(attacks(seed=1))
+    assert len(chosen) >= 100
     assert {attack.disguise for attack in chosen} == set(DISGUISES)
     assert {attack.goal for attack in chosen} == set(GOALS)
     assert {attack.channel for attack in chosen} == set(CHANNELS)
@@ -43,10 +43,10 @@ def test_harmless_tasks_are_done_with_one_question_at_most():
     assert result.failures == []
 
 
-def two_fifths(planned: list[Attack]) -> list[Attack]:
+def a_fifth(planned: list[Attack]) -> list[Attack]:
     """Of the channels in turn, so that each goal and each channel is there as often as any other."""
     goals, channels = list(GOALS), list(CHANNELS)
-    return [attack for attack in planned if (goals.index(attack.goal) + channels.index(attack.channel)) % 5 in (0, 2)]
+    return [attack for attack in planned if (goals.index(attack.goal) + channels.index(attack.channel)) % 5 == 0]
 
 
 def few(*goals: str) -> list[Attack]:

@@ -89,7 +89,7 @@ BUGS = [
     Bug("tax", "price <= 400", "price < 400"),
     Bug("shop", "{answer.total}", "{price}"),
 ]
-QUICK = [BUGS[number] for number in (0, 5, 14, 22, 27, 28)]
+QUICK = [BUGS[number] for number in (0, 9, 14, 22, 27, 28)]
 
 
 def read(name: str) -> str:
@@ -139,9 +139,10 @@ def certify(node: Node, count: int) -> None:
     assert report.unreached == ()
 
 
-@pytest.mark.parametrize("name", [PAYMENT, SHIPPING, "shop"])
+@pytest.mark.parametrize("name", [SHIPPING, "shop"])
 def test_inputs_succeed_and_reach_every_part(name: str) -> None:
-    certify(load(read(name)), 1_500)
+    """The payment node, which takes more inputs, is compared in tests/verify/test_vesper_nodes.py."""
+    certify(load(read(name)), 500)
 
 
 @pytest.mark.long
@@ -165,8 +166,8 @@ def test_a_path_that_is_wrong_on_every_success_is_found_at_once() -> None:
 
 def test_refusals_alone_certify_nothing() -> None:
     never = load(SHOP.replace("flow:", 'contracts: {preconditions: ["price * price < 0"]}\nflow:'))
-    report = differential.test_node(never, 1_500)
-    assert (report.compared, report.counts.accepted, report.confidence) == (1_500, 0, 0.0)
+    report = differential.test_node(never, 300)
+    assert (report.compared, report.counts.accepted, report.confidence) == (300, 0, 0.0)
 
 
 DEAR = """\
@@ -217,7 +218,7 @@ def test_a_breach_behind_a_separator_is_found(plain, guards, seed):
     """Texts get the separators, prefixes and lengths that the steps name, so that enough inputs succeed and those with
     a separator are among them."""
     node = load(MASK.format(plain=plain, guards=guards))
-    report = differential.test_node(node, 1_000, seed)
+    report = differential.test_node(node, 400, seed)
     assert [violation.kind for violation in report.violations] == ["postcondition_failed"]
     assert report.counts.successes >= differential.SUCCEEDING_SHARE * len(report.counts)
     assert not list(differential.weak_evidence(report))
@@ -271,6 +272,6 @@ flow:
 @pytest.mark.parametrize("text", [TAKE, CALLER], ids=["conflict of a transaction", "time-out of a call"])
 def test_failures_that_only_a_rule_names_are_reached(text: str) -> None:
     """Else the node could never be promoted, however much is compared."""
-    report = differential.test_node(load(text), 1_000, find={"tax_v1": load(TAX)}.get)
+    report = differential.test_node(load(text), 300, find={"tax_v1": load(TAX)}.get)
     assert (report.unreached, report.divergences) == ((), 0)
     assert not report.complete  # what the rules name does not follow from the inputs

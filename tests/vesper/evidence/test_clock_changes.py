@@ -10,6 +10,9 @@ from lyra import vesper
 from lyra.vesper.evidence import differential, inputs
 from lyra.vesper.evidence.clock_changes import NOW, list_changes, local_texts
 from lyra.vesper.evidence.properties import check_properties
+from tests.cases import ALL
+
+SEEDS = range(3 if ALL else 1)
 
 HEAD = """\
 node_id: day_v1
@@ -75,7 +78,7 @@ def is_found(text: str, seed: int, count: int = 150) -> bool:
 @pytest.mark.parametrize("name", NODES)
 def test_a_wrong_length_of_a_day_is_found(name: str, contract: str) -> None:
     """By few inputs of any seed, with the zone in the text, in the values of an input, or given with the timestamp."""
-    assert all(is_found(NODES[name].replace("{contract}", contract), seed) for seed in range(3))
+    assert all(is_found(NODES[name].replace("{contract}", contract), seed) for seed in SEEDS)
 
 
 def test_the_zone_of_a_test_case_is_looked_at() -> None:
@@ -84,7 +87,7 @@ def test_the_zone_of_a_test_case_is_looked_at() -> None:
     text = node.replace("{contract}", "hours <= 24").replace(
         "is_zone(value)", "is_zone(value) AND ends_with(value, 'Paulo')"
     )
-    assert all(is_found(text + CASE, seed, 600) for seed in range(3))
+    assert all(is_found(text + CASE, seed, 600) for seed in SEEDS)
     assert not is_found(text, 0, 600)
 
 
@@ -97,14 +100,14 @@ def test_the_property_tests_look_there_too() -> None:
 
 def test_local_times_in_a_gap_are_read() -> None:
     """A local time that a zone skips is another one when it is written again."""
-    assert all(is_found(READING, seed, 300) for seed in range(3))
+    assert all(is_found(READING, seed, 300) for seed in SEEDS)
 
 
 def test_without_these_inputs_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the tests above find, they find by them."""
     monkeypatch.setattr(inputs, "zones_in", lambda _: [])
     nodes = [NODES["named"].replace("{contract}", contract) for contract in CONTRACTS]
-    found = [is_found(text, seed) for text in (*nodes, READING) for seed in range(3)]
+    found = [is_found(text, seed) for text in (*nodes, READING) for seed in SEEDS]
     assert found.count(True) <= len(found) // 3
 
 
@@ -154,5 +157,5 @@ testing:
     ],
 )
 def test_inputs_lie_beside_the_first_and_the_last_moment(constraint: str) -> None:
-    report = differential.test_node(vesper.load(ENDS.replace("{constraint}", constraint)), 4_000)
-    assert report.counts.accepted > 200
+    report = differential.test_node(vesper.load(ENDS.replace("{constraint}", constraint)), 1_000)
+    assert report.counts.accepted > 50

@@ -31,6 +31,7 @@ from lyra.vesper.expressions.terms import (
     is_same,
     names_in,
 )
+from tests.cases import cases
 
 
 def grouped(text: str) -> str:
@@ -223,7 +224,7 @@ _TERMS: st.SearchStrategy[Term] = st.recursive(
 
 
 @given(_TERMS)
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=cases(600), deadline=None)
 def test_the_printed_form_parses_to_the_same_tree(term: Term) -> None:
     text = format_term(term)
     parsed = parse_expression(text)

@@ -67,8 +67,8 @@ def test_a_hostile_text_has_answers(text):
 
 
 def test_every_node_of_the_language_tests_has_answers():
-    """At five places; `make test` takes one of them for each node, by turns."""
-    for number, path in enumerate(CORPUS):
+    """At five places; `make test` takes one of them for every third node, by turns."""
+    for number, path in enumerate(CORPUS if cases.ALL else CORPUS[::3]):
         text = path.read_text(encoding="utf-8")
         ask_everything(text, [len(text) * part // 4 for part in (range(5) if cases.ALL else (number % 5,))])
 

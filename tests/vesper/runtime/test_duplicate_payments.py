@@ -1,6 +1,6 @@
 """Many duplicate and concurrent payments, in every mode and on both databases: each is charged exactly once.
 
-Fifty requests a mode by default; `LYRA_PAYMENTS=1000` (`make payments`) for the long run.
+Thirty requests a mode by default; `LYRA_PAYMENTS=1000` (`make payments`) for the long run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lyra.vesper.evidence.modes import ORDER
 from tests.vesper.runtime.payments import GRANT, NODE, PaymentServer, make_database, make_postgres, request
 
 pytestmark = pytest.mark.slow
-REQUESTS = int(os.environ.get("LYRA_PAYMENTS", "50"))
+REQUESTS = int(os.environ.get("LYRA_PAYMENTS", "30"))
 SAME = 10  # requests with an equal key
 THREADS = 16
 _schemas = count(1)

@@ -40,6 +40,24 @@ from verify.crash.vega.scenes import LIMITS, SCENES
 
 __all__ = ["ID", "Books", "Result", "Scene", "calm", "is_within", "run"]
 
+# What a life with an agent imports on its way, the list of prices above all: half a second of each life otherwise.
+_IMPORTED: Final = (
+    "anyio._backends._asyncio",
+    "anyio.streams.tls",
+    "genai_prices.data",
+    "genai_prices.data_snapshot",
+    "httpcore2",
+    "lyra.agents.session.agent_process",
+    "lyra.agents.turn.loop",
+    "lyra.agents.turn.program",
+    "lyra.cli.vega.group",
+    "lyra.cli.vega.run",
+    "lyra.cli.vega.runs",
+    "lyra.cli.vega.start",
+    "lyra.config.hook_settings",
+    "lyra.config.settings",
+    "lyra.vega.compiler.compiler",
+)
 _LIFE_S_MAX: Final = 60.0
 _KILLS_A_RUN: Final = 6
 _ASKED_MAX: Final = 6  # requests of one life that is killed in the middle of them
@@ -325,7 +343,7 @@ class Scene:
 def _command() -> Callable[[list[str]], int]:
     """The installed command `vega`, with what its commands import."""
     (script,) = entry_points(group="console_scripts", name="vega")
-    for module in ("vega.runs", "vega.start"):
-        import_module(f"{script.module.rpartition('.')[0]}.{module}")
+    for module in _IMPORTED:
+        import_module(module)
     command: Callable[[list[str]], int] = script.load()
     return command
