@@ -17,6 +17,7 @@ import json
 import os
 import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -178,6 +179,26 @@ def write_settings(vendor: Vendor, home: Path) -> None:
     path = home / ".config" / "lyra" / "lyra.toml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(vendor.settings)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave one vendor of each test of Sage and of the commands, in turn; `make verify` tries the others. The formats
+    themselves are tested in `tests/models`, and each file still meets every vendor that has as many tests."""
+    alike: defaultdict[tuple[str, ...], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        chosen = parameters.get("vendor")
+        if isinstance(chosen, Vendor) and item.nodeid.startswith(("tests/cli/", "tests/sage/")):
+            file, _, name = item.nodeid.partition("::")
+            alike[file, name.replace(chosen.name, "", 1)].append(item)
+    turns = Counter[str]()
+    for (file, _), vendors in sorted(alike.items()):
+        kept = vendors[turns[file] % len(vendors)]
+        turns[file] += 1
+        for item in vendors:
+            if item is not kept:
+                item.add_marker(pytest.mark.long)
 
 
 # ---------------------------------------------------------------------- the server

@@ -5,8 +5,8 @@ workers of the tests, to fork for each command. A command is a process of its ow
 environment, standard streams and exit code. At its end it tells the server which modules of Lyra and of installed
 packages it imported; the server imports them before the next fork, and they are all that commands share. What a file
 imports at its top is imported before its first fork: one that is killed tells nothing.
-Tests of the start of an interpreter, of signals and of terminals start a fresh interpreter instead, and with
-`LYRA_TESTS_FRESH=1` in the environment every command does.
+Tests of the start of an interpreter start a fresh one instead, and with `LYRA_TESTS_FRESH=1` in the environment every
+command does.
 """
 
 from __future__ import annotations

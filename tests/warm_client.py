@@ -1,10 +1,12 @@
 """Runs a file or a function in a process forked by `tests.warm`: `python -IS warm_client.py SOCKET TARGET …`.
 
-For programs that can only start a command. It imports no more than it needs, so that it starts in milliseconds.
+For programs that can only start a command, and for tests that signal one. It imports no more than it needs, so that
+it starts in milliseconds, and passes on the signals that a person or a terminal sends.
 """
 
 import json
 import os
+import signal
 import socket
 import sys
 
@@ -30,5 +32,14 @@ def exit_code(connection: socket.socket) -> int:
 
 if __name__ == "__main__":
     request = {"target": sys.argv[2], "args": sys.argv[3:], "cwd": os.getcwd(), "env": dict(os.environ)}
-    code = exit_code(call(sys.argv[1], request, [0, 1, 2]))
+    connection = call(sys.argv[1], request, [0, 1, 2])
+    pid = int(connection.recv(16, socket.MSG_PEEK).split()[0])
+
+    def pass_on(number: int, _: object) -> None:
+        if os.path.exists(f"/proc/{pid}"):
+            os.kill(pid, number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGWINCH):
+        signal.signal(number, pass_on)
+    code = exit_code(connection)
     sys.exit(code if code >= 0 else 128 - code)

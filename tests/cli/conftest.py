@@ -6,6 +6,7 @@ import io
 import json
 import os
 import subprocess
+import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,6 +46,7 @@ class Lyra:
             patch.chdir(self.folder)
             patch.setattr(os, "environ", {**self.env, **env})
             code = main(args)
+        _forget_provers()
         return Done(code, out.getvalue(), err.getvalue())
 
     def real(self, *args: str, **env: str) -> Done:
@@ -68,6 +70,12 @@ class Lyra:
         done = self(*args, "--json", **env)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
+
+
+def _forget_provers() -> None:
+    """Undo what `vesper verify` adds to the search for inputs in its process: other tests would pay for the proofs."""
+    for module, name in (("differential", "INPUT_MAKERS"), ("reach", "PROVERS")):
+        getattr(sys.modules.get(f"lyra.vesper.evidence.{module}"), name, []).clear()
 
 
 @pytest.fixture

@@ -21,10 +21,10 @@ from mcp.client.streamable_http import streamable_http_client
 from lyra.errors import ConfigError
 from lyra.mcp.serve import Offer, OfferOptions
 from tests import warm
-from tests.mcp.support import PYTHON, free_port, run, wait_for_port
+from tests.mcp.support import free_port, run, wait_for_port
 from tests.source import PYTHONPATH
 
-LYRA = [PYTHON, "-m", "lyra.cli.main"]
+LYRA = "lyra.cli.main:main"
 OWN = '''
 import asyncio
 import lyra
@@ -67,7 +67,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def server(folder: Path, *args: str) -> AbstractAsyncContextManager[Any]:
-    command, *words = warm.command("lyra.cli.main:main")
+    command, *words = warm.command(LYRA)
     parameters = StdioServerParameters(
         command=command, args=[*words, "mcp", "serve", *args], cwd=str(folder), env=environment(folder)
     )
@@ -167,7 +167,7 @@ def test_stdout_is_the_protocol_alone(folder):
     told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
     ask = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "double", "arguments": {"n": 2}}}
     done = subprocess.Popen(
-        [*LYRA, "mcp", "serve", "--agent", "own.py:double"],
+        [*warm.command(LYRA), "mcp", "serve", "--agent", "own.py:double"],
         cwd=folder,
         env=environment(folder),
         stdin=subprocess.PIPE,
@@ -195,7 +195,7 @@ def test_over_http_with_a_token(folder):
     """On this machine, for who has the token; a page of another origin and another Host are refused."""
     port, token = free_port(), "a-token-of-the-test"
     started = subprocess.Popen(
-        [*LYRA, "mcp", "serve", "--tools", "Read", "--http", str(port), "--token-env", "TEST_TOKEN"],
+        [*warm.command(LYRA), "mcp", "serve", "--tools", "Read", "--http", str(port), "--token-env", "TEST_TOKEN"],
         cwd=folder,
         env={**environment(folder), "TEST_TOKEN": token},
         stdin=subprocess.DEVNULL,

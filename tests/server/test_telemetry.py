@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lyra.server.generated import engine_pb2 as pb
+from tests import warm
 from tests.observe.otel.collector import attributes, grpc_collector
 
 pytestmark = pytest.mark.slow
@@ -46,9 +46,7 @@ def test_a_served_kernel_is_observed(tmp_path: Path) -> None:
     (tmp_path / "tokens").chmod(0o600)
     (tmp_path / "setup.py").write_text(SETUP)
     command = [
-        sys.executable,
-        "-m",
-        "lyra",
+        *warm.command("lyra.cli.main:main"),
         "serve",
         "--grpc",
         "127.0.0.1:0",

@@ -205,7 +205,13 @@ def exists(test: str) -> bool:
     path = ROOT / file
     if not path.exists():
         return False
-    return _PROGRAM_MARK in _read(path) if path.suffix == ".vega" else name in _module(path).tests
+    return _PROGRAM_MARK in _read(path) if path.suffix == ".vega" else name.rpartition("::")[2] in _test_names(path)
+
+
+@cache
+def _test_names(path: Path) -> frozenset[str]:
+    """Return the names of the tests of a file, which need not be parsed for that."""
+    return frozenset(re.findall(r"^ *(?:async )?def (test\w*)\(", _read(path), re.MULTILINE))
 
 
 @cache
@@ -223,7 +229,9 @@ def usage_of(test: str, *, alone: bool = False) -> Usage | None:
     if path.suffix == ".vega":
         return _program(_read(path), str(path))
     module = _module(path)
-    node = module.tests[name]
+    node = module.tests.get(name)
+    if node is None:
+        return None
     reached = [(module, node)] if alone else list(_reached(module, node))
     texts = [_text_of(home, statement) for home, statement in reached]
     words = frozenset[str]().union(*(_words(text) for text in texts))

@@ -11,7 +11,7 @@ makes files for the command (`creator`).
 from __future__ import annotations
 
 # One starts with every command: it imports only what the interpreter has in it, which halves the time of its start.
-import _signal
+import _signal  # type: ignore[import-not-found]  # what `signal` is made of
 import _socket
 import _thread
 import os

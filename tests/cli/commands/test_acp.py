@@ -20,7 +20,6 @@ from acp import helpers, schema
 from tests import warm
 
 pytestmark = pytest.mark.anyio
-LYRA = "import sys; from lyra.cli.main import main; sys.exit(main(sys.argv[1:]))"
 SETUP = """
 import os, subprocess, sys
 from lyra import Agent, tool
@@ -366,7 +365,16 @@ def test_stdout_carries_json_lines_alone(tmp_path: Path) -> None:
     is on stderr."""
     written_setup(tmp_path, call("paint", colour="red"), "Painted.")
     new = {"cwd": str(tmp_path), "mcpServers": []}
-    command = [sys.executable, "-c", LYRA, "acp", "--load", "agents.py", "--agent", "painter", "--db", "memory"]
+    command = [
+        *warm.command("lyra.cli.main:main"),
+        "acp",
+        "--load",
+        "agents.py",
+        "--agent",
+        "painter",
+        "--db",
+        "memory",
+    ]
     with subprocess.Popen(
         command,
         cwd=tmp_path,

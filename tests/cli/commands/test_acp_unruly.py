@@ -11,7 +11,8 @@ from typing import Any, cast
 import acp
 import pytest
 
-from tests.cli.commands.test_acp import LYRA, Editor, call, editing, text, tiny_server, written_setup
+from tests import warm
+from tests.cli.commands.test_acp import Editor, call, editing, text, tiny_server, written_setup
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -60,9 +61,10 @@ async def test_a_turn_that_was_killed_has_the_servers_of_the_editor_once_its_ses
     (tmp_path / "agents.py").write_text(WAITING_MODEL)
     server = tiny_server(tmp_path)
     words = ("--agent", "adder", "--db", str(tmp_path / "store.db"))
-    command = ["-c", LYRA, "acp", "--load", "agents.py", *words]
+    program, *start = warm.command("lyra.cli.main:main")
+    command = [*start, "acp", "--load", "agents.py", *words]
     env = {"HOME": str(tmp_path), "PYTHONPATH": ":".join(sys.path)}
-    first = acp.spawn_agent_process(cast("Any", Editor()), sys.executable, *command, env=env, cwd=tmp_path)
+    first = acp.spawn_agent_process(cast("Any", Editor()), program, *command, env=env, cwd=tmp_path)
     async with first as (agent, program):
         await agent.initialize(protocol_version=acp.PROTOCOL_VERSION)
         session = (await agent.new_session(cwd=str(tmp_path), mcp_servers=[server])).session_id

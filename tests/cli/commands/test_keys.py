@@ -11,7 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.cli.conftest import COMMAND, Lyra
+from tests import warm
+from tests.cli.conftest import TARGET, Lyra
 
 
 def test_a_key_is_made_shown_and_revoked_in_a_store(lyra: Lyra) -> None:
@@ -103,7 +104,7 @@ def test_a_memory_store_has_no_keys_without_its_server(lyra: Lyra) -> None:
 
 
 def start_server(lyra: Lyra, db: str) -> subprocess.Popen[str]:
-    command = [*COMMAND, "serve", "--gateway", "--grpc", "none", "--http", "127.0.0.1:0", "--db", db]
+    command = [*warm.command(TARGET), "serve", "--gateway", "--grpc", "none", "--http", "127.0.0.1:0", "--db", db]
     return subprocess.Popen(command, cwd=lyra.folder, env=lyra.env, stdout=subprocess.PIPE, text=True)
 
 

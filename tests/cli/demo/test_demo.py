@@ -28,7 +28,7 @@ BUDGETS = {"lead": "$0.50", **{file: budget for file, (_, budget, _) in FILES.it
 
 
 def command(*arguments):
-    return [sys.executable, "-m", "lyra.cli.main", "demo", *arguments]
+    return [*warm.command("lyra.cli.main:main"), "demo", *arguments]
 
 
 def environment(tmp_path):

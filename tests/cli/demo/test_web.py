@@ -26,7 +26,7 @@ def _environment(tmp_path: Path, **more: str) -> dict[str, str]:
 
 
 def _start(tmp_path: Path, *words: str, **more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "lyra.cli.main", "demo", "--web", *words]
+    command = [*warm.command("lyra.cli.main:main"), "demo", "--web", *words]
     env = _environment(tmp_path, **more)
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, text=True)
 

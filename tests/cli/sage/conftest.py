@@ -61,7 +61,7 @@ class Sage:
     def start(self, *args: str) -> subprocess.Popen[str]:
         """A process whose input stays open."""
         return subprocess.Popen(
-            [*warm.fresh(TARGET), *args],
+            [*warm.command(TARGET), *args],
             cwd=self.folder,
             env=self.env,
             stdin=subprocess.PIPE,

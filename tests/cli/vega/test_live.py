@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.vega_runner import COMMAND, Vega, vega
+from tests import warm
+from tests.cli.vega_runner import COMMAND, TARGET, Vega, vega
 
 __all__ = ["vega"]
 
@@ -131,7 +132,7 @@ class Terminal:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
         self.before = termios.tcgetattr(theirs)
         self.running = subprocess.Popen(
-            [*COMMAND, "run", *args],
+            [*warm.command(TARGET), "run", *args],
             cwd=vega.folder,
             env={**vega.env, "TERM": "xterm-256color", **(env or {})},
             stdin=theirs,
@@ -308,7 +309,7 @@ def test_a_closed_stderr_does_not_stop_the_program(team: Vega):
 def test_nor_does_one_that_is_not_read(team: Vega):
     reading, writing = os.pipe()
     os.close(reading)
-    command = [*COMMAND, "run", "team.vega", "--live"]
+    command = [*warm.command(TARGET), "run", "team.vega", "--live"]
     done = subprocess.run(
         command, cwd=team.folder, env=team.env, stdout=subprocess.PIPE, stderr=writing, text=True, check=False
     )

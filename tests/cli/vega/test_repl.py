@@ -9,7 +9,8 @@ import signal
 import subprocess
 from pathlib import Path
 
-from tests.cli.vega_runner import COMMAND, Vega, vega
+from tests import warm
+from tests.cli.vega_runner import TARGET, Vega, vega
 
 __all__ = ["vega"]
 
@@ -99,7 +100,9 @@ def test_at_a_terminal_it_prompts_and_ctrl_c_ends_what_runs(vega: Vega):
     """Only what runs: variables are still there. Lines are kept for the next time."""
     fd, end = pty.openpty()
     env = {**vega.env, "TERM": "dumb"}
-    repl = subprocess.Popen([*COMMAND, "repl"], cwd=vega.folder, env=env, stdin=end, stdout=end, stderr=end)
+    repl = subprocess.Popen(
+        [*warm.command(TARGET), "repl"], cwd=vega.folder, env=env, stdin=end, stdout=end, stderr=end
+    )
     os.close(end)
     try:
         until(fd, b"vega> ")

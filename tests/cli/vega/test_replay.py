@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.vega_runner import COMMAND, Vega, vega
+from tests import warm
+from tests.cli.vega_runner import TARGET, Vega, vega
 
 __all__ = ["vega"]
 
@@ -182,7 +183,7 @@ def test_what_is_not_there_is_said(run: Vega, args: tuple[str, ...], code: int, 
 def test_a_run_that_is_at_work_may_be_looked_at(vega: Vega):
     """It goes on undisturbed."""
     vega.write("slow.vega", 'print("one");\nlet n = 7;\nprocess::sleep(60s);\nprint("never");\n')
-    words = [*COMMAND, "run", "slow.vega", "--db", "runs.db", "--run-id", "r1"]
+    words = [*warm.command(TARGET), "run", "slow.vega", "--db", "runs.db", "--run-id", "r1"]
     with subprocess.Popen(words, cwd=vega.folder, env=vega.env, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "one\n"
@@ -202,7 +203,7 @@ class Terminal:
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
             os.chdir(vega.folder)
-            words = [*COMMAND, "replay", "r1", "--db", "runs.db", *options]
+            words = [*warm.command(TARGET), "replay", "r1", "--db", "runs.db", *options]
             os.execvpe(words[0], words, {**vega.env, "TERM": "xterm", **env})
         self.resize(rows, columns)
         self.text = ""

@@ -15,7 +15,7 @@ from tests import warm
 from tests.agents.session.test_silent_providers import SILENT
 from tests.cli.conftest import COMMAND as LYRA
 from tests.cli.test_startup import SLACK
-from tests.cli.vega_runner import COMMAND, Vega, vega
+from tests.cli.vega_runner import TARGET, Vega, vega
 from tests.limits import best_within
 from tests.models.server import Server
 
@@ -274,7 +274,11 @@ def test_a_program_from_stdin(vega: Vega):
 def test_a_reader_that_goes_away_ends_the_run(vega: Vega):
     vega.write("much.vega", "let i = 0;\nwhile true { print(i); i = i + 1; process::sleep(0ms); }")
     command = subprocess.Popen(
-        [*COMMAND, "run", "much.vega"], cwd=vega.folder, env=vega.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*warm.command(TARGET), "run", "much.vega"],
+        cwd=vega.folder,
+        env=vega.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     assert command.stdout is not None
     assert command.stderr is not None

@@ -19,6 +19,8 @@ from lyra.vesper.direct import numbers, steps
 from lyra.vesper.ir import ForEachStep
 from lyra.vesper.nodes import load
 from lyra.vesper.runtime.stepping import WatchedPath
+from tests import warm
+from tests.cli.conftest import TARGET
 from tests.cli.vesper.command import VesperCommand
 from tests.cli.vesper.test_nodes import DISCOUNT
 from tests.cli.vesper.test_replay import STOCK
@@ -487,7 +489,7 @@ def test_ctrl_c_ends_a_script_before_the_next_step(lyra, words):
     """While an act is under way: the act ends, the next one is not begun, and the node stays as trusted as it was."""
     server = ToldServer(delay_s=1.0)
     (lyra.folder / "waiting.vsp").write_text(WAITING, encoding="utf-8")
-    command = [sys.executable, "-m", "lyra.cli.main", "vesper", "debug", "waiting.vsp", "-i", "amount=5", *words]
+    command = [*warm.command(TARGET), "vesper", "debug", "waiting.vsp", "-i", "amount=5", *words]
     command += ["--provider", f"stripe={server.url}", "--grant", "network.http_client.api.stripe.com"]
     try:
         with start(lyra, command) as debugger:
@@ -511,7 +513,7 @@ def start(lyra, command):
 def test_a_reader_that_closes_ends_the_debugger(vesper, lyra):
     """`vesper debug … | head -2` waits for nothing, and is no divergence."""
     words = ["vesper", "debug", "lines.vsp", "--input-json", FOUR, "--comparative"]
-    command = [sys.executable, "-m", "lyra.cli.main", *words]
+    command = [*warm.command(TARGET), *words]
     with start(lyra, command) as debugger:
         assert debugger.stdout.readline() == "Comparative Debugging Session\n"
         debugger.stdout.close()

@@ -58,8 +58,9 @@ def test_a_node_says_how_many_inputs_are_compared(vesper, lyra, declared, option
     done = vesper("verify", "discount.vsp", *options, "--json")
     assert (done.returncode, told(done)["compared_now"]) == (0, compared)
     assert told(vesper("confidence", "discount.vsp", "--json"))["compared"] == compared
-    shown = vesper("verify", "discount.vsp", *options).stdout
-    assert ("nothing is compared without -n" in shown) is (compared == 0)
+    if compared < 1_000:
+        shown = vesper("verify", "discount.vsp", *options).stdout
+        assert ("nothing is compared without -n" in shown) is (compared == 0)
 
 
 def test_a_mode_needs_evidence_or_force(vesper):
@@ -76,15 +77,15 @@ def test_a_mode_needs_evidence_or_force(vesper):
     assert [change["to"] for change in data["history"]] == ["canary_direct", "direct_only"]
 
 
-@pytest.mark.parametrize(
-    ("options", "variables"),
-    [(("--set", "vesper.min_successes=20000"), {}), ((), {"LYRA_VESPER_MIN_SUCCESSES": "20000"})],
-)
-def test_the_setting_says_how_many_successes_a_promotion_takes(vesper, options, variables):
+def test_the_setting_says_how_many_successes_a_promotion_takes(vesper):
     """Given by an option or by a variable."""
     vesper("verify", "discount.vsp", "-n", "2500")
-    refused = vesper("mode", "discount.vsp", "canary_direct", *options, **variables)
-    assert (refused.returncode, "20000 are needed" in refused.stderr) == (1, True)
+    for options, variables in (
+        (("--set", "vesper.min_successes=20000"), {}),
+        ((), {"LYRA_VESPER_MIN_SUCCESSES": "20000"}),
+    ):
+        refused = vesper("mode", "discount.vsp", "canary_direct", *options, **variables)
+        assert (refused.returncode, "20000 are needed" in refused.stderr) == (1, True)
     assert vesper("mode", "discount.vsp", "canary_direct").returncode == 0
 
 
@@ -111,7 +112,7 @@ flow:
 def test_a_node_that_breaks_its_own_contract_fails(vesper, lyra):
     """By default, with the smallest input, in `test` and in `verify`; --no-search leaves it out."""
     (lyra.folder / "unsure.vsp").write_text(UNSURE, encoding="utf-8")
-    done = vesper("test", "unsure.vsp", "--allow-no-tests", "--json")
+    done = vesper("test", "unsure.vsp", "--allow-no-tests", "--json", "-n", "30")
     broken = {"kind": "postcondition_failed", "expression": "success => left >= 0", "input": {"a": 0, "b": 1}}
     broken["sides"] = ["-1 >= 0 is false"]
     assert (done.returncode, told(done)["violations"]) == (1, [{"node": "unsure_v1", **broken}])
@@ -201,9 +202,9 @@ def test_verify_shows_how_far_it_is_where_stderr_is_a_terminal(vesper, monkeypat
 
 def test_a_node_without_tests_fails_unless_that_is_asked_for(vesper, lyra):
     (lyra.folder / "unsure.vsp").write_text(UNSURE.replace("a - b", "a + 0"), encoding="utf-8")
-    done = vesper("test", "unsure.vsp")
+    done = vesper("test", "unsure.vsp", "-n", "20")
     assert (done.returncode, "the node has no tests" in done.stdout) == (1, True)
-    assert vesper("test", "unsure.vsp", "--allow-no-tests").returncode == 0
+    assert vesper("test", "unsure.vsp", "--allow-no-tests", "-n", "20").returncode == 0
 
 
 def test_verify_fails_where_no_input_is_accepted(vesper, lyra):

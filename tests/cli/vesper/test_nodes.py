@@ -274,15 +274,15 @@ def test_test_cases_run_on_both_paths(vesper):
 def test_property_tests_print_the_inputs_that_break_them(vesper):
     tests = '  property_tests: [{property: cheap, invariant: "success => total < 5"}, {property: idempotency}]\n'
     (vesper.folder / "discount.vsp").write_text(DISCOUNT + tests, encoding="utf-8")
-    done = vesper("test", "-n", "300")
+    done = vesper("test", "-n", "30")
     assert done.returncode == 1
     assert "FAILED  discount.vsp: cheap\n    does not hold: success => total < 5\n" in done.stdout
     assert '    with {"price"' in done.stdout
-    assert "passed  discount.vsp: idempotency\n    300 inputs, " in done.stdout
-    rows = told(vesper("test", "-n", "300", "--json"))["tests"]
+    assert "passed  discount.vsp: idempotency\n    30 inputs, " in done.stdout
+    rows = told(vesper("test", "-n", "30", "--json"))["tests"]
     assert [row["passed"] for row in rows] == [True, False, True]
     assert rows[1]["property"]["inputs"][0]["percent"] == 0
-    assert rows[2]["property"]["checked"] == 300
+    assert rows[2]["property"]["checked"] == 30
     broken = DISCOUNT + '  property_tests: [{property: cheap, invariant: "total <"}]\n'
     (vesper.folder / "discount.vsp").write_text(broken, encoding="utf-8")
     assert vesper("test").returncode == 2
@@ -293,11 +293,11 @@ def test_a_property_that_no_accepted_input_was_tried_with_is_not_shown(vesper):
     refuses = DISCOUNT.partition("\ntesting:")[0].replace('"percent <= 90"', '"percent < 0"')
     tests = "\ntesting: {property_tests: [{property: idempotency}]}\n"
     (vesper.folder / "discount.vsp").write_text(refuses + tests, encoding="utf-8")
-    done = vesper("test")
+    done = vesper("test", "--no-search")
     assert done.returncode == 1
     assert "not shown  discount.vsp: idempotency\n    200 inputs, 0 of them accepted\n    it refused" in done.stdout
     assert done.stdout.endswith("0 passed, 0 failed, 1 not shown\n")
-    data = vesper("test", "--json")
+    data = vesper("test", "--json", "--no-search")
     assert data.returncode == 1
     assert (told(data)["passed"], told(data)["failed"], told(data)["not_shown"]) == (0, 0, 1)
     (row,) = told(data)["tests"]
@@ -319,12 +319,12 @@ testing:
     given = ["-n", "1", "--database", make_database(tmp_path / "orders.db"), "--provider", f"stripe={server.url}"]
     rights = [word for right in GRANT for word in ("--grant", right)]
     try:
-        assert vesper("test", "payment.vsp", *given).returncode == 1
+        assert vesper("test", "payment.vsp", "--no-search", *given).returncode == 1
         done = vesper("test", "payment.vsp", *given, *rights)
         assert done.returncode == 0, done.stdout
         assert len(server.requests) == 1
         fresh = ["-n", "1", "--database", make_database(tmp_path / "other.db"), "--set", "kernel.store=other.db"]
-        assert vesper("test", "payment.vsp", *fresh, *rights).returncode == 1  # no provider
+        assert vesper("test", "payment.vsp", "--no-search", *fresh, *rights).returncode == 1  # no provider
     finally:
         server.close()
 

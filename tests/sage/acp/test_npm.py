@@ -6,15 +6,13 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import warm
 from tests.mcp.node import FOLDER, MODULES
-
-SAGE = "import sys; from lyra.cli.main import sage; sys.exit(sage(sys.argv[1:]))"
 
 
 @pytest.mark.slow
@@ -29,10 +27,10 @@ def test_a_conversation_with_the_npm_client(tmp_path: Path) -> None:
     replies = [{"tool_calls": [write]}, {"text": "Written."}, {"tool_calls": [other]}, {"text": "Not written."}]
     script = tmp_path / "script.json"
     script.write_text(json.dumps({"sequence": replies}))
-    command = ["node", str(Path(__file__).parent / "client.mjs"), str(tmp_path / "work"), sys.executable, "-c", SAGE]
+    command = ["node", str(Path(__file__).parent / "client.mjs"), str(tmp_path / "work")]
     home = {"HOME": str(tmp_path / "home"), "XDG_DATA_HOME": str(tmp_path / "data"), "LYRA_TEST_NODE": str(FOLDER)}
     done = subprocess.run(
-        [*command, "acp", "--model", f"sim/script:{script}"],
+        [*command, *warm.command("lyra.cli.main:sage"), "acp", "--model", f"sim/script:{script}"],
         env={**os.environ, **home},
         capture_output=True,
         text=True,

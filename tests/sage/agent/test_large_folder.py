@@ -32,7 +32,7 @@ async def test_a_command_among_30_000_files_adds_little(project: Project, monkey
     monkeypatch.setattr("lyra.sage.session.files.observed._FRESH_S", 0.0)
     monkeypatch.setattr("lyra.sandbox.paths._SETTLED_S", 0.0)
     make_files(project.folder)
-    turns = 8
+    turns = 5
     replies = [call("Bash", command="true"), {"text": "."}] * turns
     ratios = []
     async with project.open(*replies, options={"mode": "bypass"}) as session:

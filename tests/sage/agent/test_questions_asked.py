@@ -425,8 +425,10 @@ def repository(project: Project) -> Project:
     return project
 
 
-async def test_forty_usual_commands_ask_six_times_at_most(repository: Project) -> None:
-    """In the default mode, with a file read before; the person picks the program where "always" may mean it."""
+async def test_forty_usual_commands_ask_six_times_at_most(repository: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the default mode, with a file read before; the person picks the program where "always" may mean it. Most
+    programs are not there: what they would do has no part in the questions."""
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
     assert len(MORNING) + len(COMMITS) == 40
     commits = [call("Git", command=command) for command in COMMITS]
     script = [call("Read", file_path="src/a.py"), *bash(*MORNING), *commits, {"text": "."}]
@@ -440,10 +442,23 @@ async def test_forty_usual_commands_ask_six_times_at_most(repository: Project) -
 AROUND = ["{}", "CI=1 {}", "timeout 5 {}", "{} > out", "ls; time {}", "for f in a b; do {}; done | head"]
 
 
-@each([(line, around) for line in (*HOSTILE, *ASKED, *INPUTS, *EVALUATED) for around in AROUND])
+HOSTILE_LINES = (*HOSTILE, *ASKED, *INPUTS, *EVALUATED)
+
+
+@each([(line, around) for at, line in enumerate(HOSTILE_LINES) for around in (AROUND[0], AROUND[1 + at % 5])])
 def test_no_hostile_line_passes_by_the_answers_of_such_a_day(line: str, around: str) -> None:
     """Decided on and never run: neither as a reading command, nor by a pattern, nor as a part of a pipe, nor with
     something around it, also where files may be written."""
+    assert_asked(line, around)
+
+
+@pytest.mark.long
+@each([(line, around) for line in HOSTILE_LINES for around in AROUND])
+def test_nothing_around_a_hostile_line_lets_it_pass(line: str, around: str) -> None:
+    assert_asked(line, around)
+
+
+def assert_asked(line: str, around: str) -> None:
     programs = ("pytest", "python", "npm", "make", "git", "ls", "cat", "find", "sed", "awk", "tar", "xargs", "env")
     answers = [Rule(f"Bash({program} *)", "allow", source="answers", workspace="/work") for program in programs]
     permissions = Permissions(answers=answers, workspace="/work", mode="accept-edits")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from lyra.config.asks import folder_asks
 from lyra.config.trust import FileAnswer, TrustAnswers
 from lyra.sage.project import rules as files_module
 from lyra.sage.project.rules import FILE_CHARS_MAX, TOTAL_CHARS_MAX, ProjectRules, imports_in, rule_asks, rule_files
+from tests import warm
 
 
 class Place:
@@ -312,7 +312,7 @@ def test_lyra_trust_shows_and_trusts_rules(place):
     """The command that answers for a folder names its rules."""
     place.write("AGENTS.md", "words", place.work)
     env = {**os.environ, **place.env}
-    lyra = [sys.executable, "-m", "lyra", "trust"]
+    lyra = [*warm.command("lyra.cli.main:main"), "trust"]
     shown = subprocess.run([*lyra, "show"], cwd=place.work, env=env, capture_output=True, text=True, check=True)
     assert "gives the model 1 line of rules to follow" in shown.stdout
     assert place.rules().text() == ""

@@ -224,7 +224,7 @@ def test_a_file_is_attached_with_its_size(sage: SageTerminal) -> None:
 def test_what_was_typed_survives_a_crash_and_a_closed_terminal(sage: SageTerminal, ended: str) -> None:
     """Also what waited for the end of the turn; the next session of the folder has both in its prompt, once."""
     words = " ".join(f"word{number}" for number in range(400))
-    screen = sage.script({"text": words, "chunk_s": 0.05}, {"text": "Sent."}).start(fresh=True)
+    screen = sage.script({"text": words, "chunk_s": 0.05}, {"text": "Sent."}).start()
     screen.wait_for_prompt().line("first").wait_for("word3")
     screen.line("and then").wait_for("1 message waits")
     screen.send("half a sentence").wait_for("^› half a sentence")
@@ -243,7 +243,7 @@ def test_what_was_typed_survives_a_crash_and_a_closed_terminal(sage: SageTermina
 def test_a_session_goes_on_after_kill_9(sage: SageTerminal) -> None:
     """`sage -c` shows the last exchange, says what was in doubt, and the model knows the conversation."""
     sage.script({"text": "I know the number 4711."}, call("Bash", command="sleep 20"), {"text": "It was 4711."})
-    screen = sage.start("--allowed-tools", "Bash", fresh=True)
+    screen = sage.start("--allowed-tools", "Bash")
     screen.wait_for_prompt().line("remember 4711").wait_for("I know the number")
     screen.wait_for_prompt().line("now sleep").wait_for("Bash    sleep 20")
     screen.read(0.3)

@@ -72,7 +72,7 @@ def test_a_dumb_terminal_gets_plain_lines(sage: SageTerminal) -> None:
 def test_a_dumb_terminal_interrupts_with_ctrl_c(sage: SageTerminal) -> None:
     """The first Ctrl-C stops the answer, two at the prompt leave."""
     words = "\n\n".join(f"word{number}" for number in range(300))
-    screen = sage.script({"text": words, "chunk_s": 0.02}).start(TERM="dumb", fresh=True)
+    screen = sage.script({"text": words, "chunk_s": 0.02}).start(TERM="dumb")
     screen.wait_for("^›").send("go\n").wait_for("word5")
     screen.send("\x03").wait_for("interrupted")
     screen.send("\x03").wait_for("ctrl-c again").send("\x03")
@@ -174,7 +174,7 @@ def test_finished_lines_are_written_once(sage: SageTerminal) -> None:
 
 def test_a_terminal_that_is_resized_keeps_the_prompt_in_order(sage: SageTerminal) -> None:
     """After a resize there is one prompt and one status line, as wide as the terminal is now."""
-    screen = sage.script({"text": "First."}, {"text": "Second."}).start(fresh=True)
+    screen = sage.script({"text": "First."}, {"text": "Second."}).start()
     screen.wait_for_prompt().line("go").wait_for("First").wait_for_prompt()
     screen.resize(60, 30).read(0.3)
     screen.resize(80, 25).read(0.5)
@@ -226,7 +226,7 @@ def test_without_a_model_enter_leaves(sage: SageTerminal) -> None:
 
 def test_a_terminated_program_leaves_the_terminal_as_it_was(sage: SageTerminal) -> None:
     """SIGTERM ends it in order: the terminal echoes again, and pastes are no longer bracketed."""
-    screen = sage.script({"text": "x"}).start(fresh=True)
+    screen = sage.script({"text": "x"}).start()
     screen.wait_for_prompt()
     assert not screen.echoes()
     os.kill(screen.pid, signal.SIGTERM)

@@ -8,7 +8,6 @@ import resource
 import signal
 import ssl
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from lyra.errors import ConfigError
 from lyra.server.http.face import HttpFace
 from lyra.server.identity import TokenTable
 from lyra.server.settings import ServeSettings, TlsFiles
+from tests import warm
 from tests.server.certificates import issue
 from tests.server.http.support import OPERATOR, TOKENS, Served, events_of, in_loop, served, serving
 
@@ -137,7 +137,7 @@ def test_lyra_serve_runs_agents_of_a_file_and_stops_in_order(tmp_path: Path) -> 
     )
     (tmp_path / "tokens").write_text(f"{OPERATOR} ada\n")
     (tmp_path / "tokens").chmod(0o600)
-    command = [sys.executable, "-m", "lyra.cli.main", "serve", "--grpc", "none", "--http", "127.0.0.1:0"]
+    command = [*warm.command("lyra.cli.main:main"), "serve", "--grpc", "none", "--http", "127.0.0.1:0"]
     command += ["--db", str(tmp_path / "lyra.db"), "--token-file", "tokens", "--load", "setup.py"]
 
     def once(session_id: str, message: str) -> dict[str, Any]:

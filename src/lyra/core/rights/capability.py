@@ -17,6 +17,7 @@ This module decides and explains; it never resolves a symlink, a name or a comma
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 import msgspec
@@ -337,6 +338,9 @@ class _Rule:
         return parts is None or any(overlaps(self.pattern, part) for part in parts)
 
 
+_compile_rule = lru_cache(maxsize=512)(_Rule)  # the same rules come in each narrowing of a Grant
+
+
 class _Request:
     """A requested capability, compiled to be compared with rules."""
 
@@ -402,7 +406,7 @@ class Grant:
     def _build(self, layers: Iterable[tuple[Capability, ...]], deny: tuple[Capability, ...]) -> None:
         compiled: list[list[_Rule]] = []
         for layer in layers:
-            rules = [_Rule(cap) for cap in layer]
+            rules = [_compile_rule(cap) for cap in layer]
             if any(rule.prefix == "" for rule in rules) or any(_layer_within(kept, rules) for kept in compiled):
                 continue  # it allows everything, or an earlier layer is at least as strict
             compiled = [kept for kept in compiled if not _layer_within(rules, kept)]
@@ -415,7 +419,7 @@ class Grant:
             )
         put = object.__setattr__
         put(self, "_layers", tuple(tuple(rules) for rules in compiled))
-        put(self, "_denied", tuple(_Rule(cap) for cap in deny))
+        put(self, "_denied", tuple(_compile_rule(cap) for cap in deny))
         put(self, "layers", tuple(tuple(rule.cap for rule in rules) for rules in compiled))
         put(self, "deny", deny)
         put(self, "_cache", {})

@@ -425,7 +425,8 @@ class Boundaries:
         decimals: dict[str, None] = dict.fromkeys((*_DECIMALS, *_LONG_DECIMALS))
         texts: dict[str, None] = dict.fromkeys(_TEXTS)
         self.lengths: list[int] = [0, 1, 2, 3]
-        for part in parts_of(program):
+        parts = list(parts_of(program))
+        for part in parts:
             value = _constant_in(part)
             if isinstance(value, bool) or value is None:
                 continue
@@ -439,23 +440,22 @@ class Boundaries:
                 integers.update((number, None) for number in (int(value), int(value) + 1))
             elif isinstance(value, str):
                 texts.update((text, None) for text in (value, value + "x", value[:-1], value.upper(), value.lower()))
-        tables = [part.value for part in parts_of(program) if isinstance(part, ir.AssignStep)]
-        tables += [part.target for part in parts_of(program) if isinstance(part, ir.ItemOf)]
+        tables = [part.value for part in parts if isinstance(part, ir.AssignStep)]
+        tables += [part.target for part in parts if isinstance(part, ir.ItemOf)]
         texts.update((name, None) for part in tables if isinstance(part, ir.MapOf) for name, _ in part.entries)
-        called = {part.function for part in parts_of(program) if isinstance(part, ir.FunctionCall)}
+        called = {part.function for part in parts if isinstance(part, ir.FunctionCall)}
         texts.update((text, None) for functions, named in _TEXTS_OF for text in named if called & functions)
-        named = [part.value for part in parts_of(program) if isinstance(part, ir.Constant) and type(part.value) is str]
+        named = [part.value for part in parts if isinstance(part, ir.Constant) and type(part.value) is str]
         marks = [char for text in named for char in text[:_PIECE_SOURCE_MAX] if not char.isalnum()]
         self.pieces = [*dict.fromkeys([text for text in named if 0 < len(text) <= _PIECE_MAX] + marks)]
-        self.patterns = [*dict.fromkeys(part.arguments[1].value for part in parts_of(program) if _is_match(part))]
+        self.patterns = [*dict.fromkeys(part.arguments[1].value for part in parts if _is_match(part))]
         self.integers = [number for number in integers if INTEGER_MIN <= number <= INTEGER_MAX]
         self.decimals = list(decimals)
         self.texts = list(texts)
         self.changes: tuple[datetime, ...] = ()
-        self._add_clock_changes(program, cases)
+        self._add_clock_changes(parts, cases)
 
-    def _add_clock_changes(self, program: ir.NodeProgram, cases: Sequence[Mapping[str, Any]]) -> None:
-        parts = list(parts_of(program))
+    def _add_clock_changes(self, parts: list[Any], cases: Sequence[Mapping[str, Any]]) -> None:
         values = [part.value for part in parts if isinstance(part, ir.Constant)]
         values += [value for part in parts if isinstance(part, EnumType) for value in part.values]
         given = [value for case in cases for value in case.values()]
