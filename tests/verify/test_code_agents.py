@@ -74,7 +74,7 @@ def test_a_run_of_sage_is_measured(sage: CodeAgent) -> None:
     assert 0 < done.run.request_s < done.run.words_s <= done.run.wall_s
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_crash_of_sage_loses_no_result(sage: CodeAgent) -> None:
     sent, kept, goes_on = asyncio.run(code_agents.crash_between(sage, TASK))
     assert (sent, kept, goes_on) == (3, 3, True)

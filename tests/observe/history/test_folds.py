@@ -8,8 +8,9 @@ import pytest
 
 from lyra.core.event import Event
 from lyra.errors import ConfigError
-from lyra.observe.history.calls import CallHistory, costs
+from lyra.observe.history.calls import CallHistory, costs, read_stored_records
 from lyra.observe.history.processes import ProcessTable
+from lyra.observe.spans import span_of
 
 DAY_S = 86_400.0
 
@@ -184,3 +185,17 @@ def test_costs_are_summed_by_the_key_that_pays() -> None:
         (("ci",), 12),
         (("-",), 11),
     ]
+
+
+def test_calls_one_after_the_other_stay_in_their_order() -> None:
+    """A latency in whole milliseconds is rounded down: a call never seems to begin before the one in front ended."""
+
+    def call(key: int, name: str, began: float, ended: float) -> list[Event]:
+        return [
+            Event(key * 2, began, "p", "effect.started", {"key": key, "name": name, "hash": b""}),
+            Event(key * 2 + 1, ended, "p", "effect.finished", {"key": key}),
+        ]
+
+    events = [*call(1, "tool:add", 10.0001, 10.0004), *call(2, "model:ann:sim/echo", 10.0005, 10.0012)]
+    spans = [span for event in read_stored_records(events, "store") if (span := span_of(event)) is not None]
+    assert [span.kind for span in sorted(spans, key=lambda span: span.started)] == ["tool", "model"]

@@ -17,6 +17,7 @@ from lyra.vega.durable.runs import Runs
 from lyra.vega.replay.fork import RecordedAnswers, change_at, copy_journal, difference, fresh_name
 from lyra.vega.replay.player import Player
 from lyra.vega.replay.timeline import Timeline
+from tests.cases import ALL
 from tests.vega.recorded import TEAM, Recorded
 from tests.vega.support import FAILING, Never, Seen
 
@@ -145,7 +146,8 @@ class Numbered(Seen):
 @pytest.mark.parametrize("sequential", [False, True])
 @pytest.mark.parametrize("kind", OVERLAPPING)
 def test_every_reply_of_calls_that_overlap_is_changed_and_no_other(recorded: Recorded, kind: str, sequential: bool):
-    """For each effect that a model answered, the fork prints what the program prints where the model says so."""
+    """For each effect that a model answered, the fork prints what the program prints where the model says so;
+    `make test` takes every third one."""
     source = OVERLAPPING[kind]
     first = Numbered()
     recorded.run(source, model=first, sequential=sequential)
@@ -155,7 +157,7 @@ def test_every_reply_of_calls_that_overlap_is_changed_and_no_other(recorded: Rec
     assert len(calls) == len(first.requests)
     replies = [reply_of(recorded, timeline, step.number) for step in calls]
     assert len(set(replies)) == len(calls)
-    for step, reply in zip(calls, replies, strict=True):
+    for step, reply in list(zip(calls, replies, strict=True))[:: 1 if ALL else 3]:
         if kind == "the same":  # who asks first is another one in each run
             expected = [line.replace(reply, "CHANGED") for line in recorded.output()]
         else:

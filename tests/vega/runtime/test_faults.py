@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from lyra.vega.runtime import processes
-from tests.cases import cases
+from tests.cases import ALL
 from verify.compare.vega_faults import SCENES, run
 
-SEEDS = cases(60)
+SEEDS = 60 if ALL else 8
 
 
 @pytest.mark.parametrize("scene", SCENES)

@@ -9,7 +9,7 @@ import pytest
 from lyra import vega
 from lyra.core.ids import ProcessRandom, make_random
 from lyra.vega.stdlib.table import LIBRARY, METHODS
-from tests.cases import cases
+from tests.cases import cases, first
 
 VALUES = (
     *("0", "1", "-1", "9223372036854775807", "-9223372036854775808", "2.5", "-0.0", "(1e308 * 10)", "1e300", "100000"),
@@ -40,7 +40,7 @@ def expressions(rng: ProcessRandom) -> Iterator[str]:
         yield f"({rng.choice(VALUES)})[{rng.choice(VALUES)}]"
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", first([1, 2], 1))
 def test_whatever_they_are_given(seed):
     tried = [
         f"try {{ {expression}; }} catch Error(reason) {{ print(reason); }}"

@@ -15,6 +15,7 @@ from lyra.vega.checker.checker import parse_and_check
 from lyra.vega.format.formatter import format_source
 from lyra.vega.syntax.parser import parse
 from lyra.vega.syntax.source import Diagnostic
+from tests.cases import cases
 from tests.vega.programs import DOCUMENTS, ROOT, Programs, blocks_of, shape
 from verify.fuzz.vega_fuzz import mutated_text
 
@@ -81,9 +82,10 @@ def fuzz(count: int, seed: int = 1) -> Outcome:
 
 
 def test_mutated_sources_give_a_tree_or_a_source_error():
-    """2 000 of them; both outcomes occur."""
-    outcome = fuzz(2_000)
-    assert outcome.refused > 1_000
+    """Both outcomes occur."""
+    count = cases(2_000)
+    outcome = fuzz(count)
+    assert outcome.refused > count // 2
     assert outcome.good > 0
 
 
@@ -111,7 +113,7 @@ def test_hostile_sources_take_bounded_time():
         "<-",
     ):
         began = time.process_time()
-        judged(piece * (100_000 // len(piece)))
+        judged(piece * (40_000 // len(piece)))
         assert time.process_time() - began < 5 * SECONDS_MAX, piece
 
 

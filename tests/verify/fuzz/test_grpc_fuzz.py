@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from lyra.server.grpc import messages
+from tests.cases import ALL
 from verify.fuzz import grpc_fuzz
 
 
@@ -19,12 +20,13 @@ def _quiet():
 
 @pytest.mark.slow
 def test_no_message_gives_unknown_or_internal():
-    """A hundred messages to each RPC: every one has an answer or a status of its own."""
-    fuzzed = grpc_fuzz.run(100, 1)
+    """Many messages to each RPC, a hundred in `make cases`: every one has an answer or a status of its own."""
+    count = 100 if ALL else 40
+    fuzzed = grpc_fuzz.run(count, 1)
     assert fuzzed.failures == []
     assert fuzzed.methods >= 39
-    assert fuzzed.codes["OK"] > 500
-    assert fuzzed.codes["INVALID_ARGUMENT"] > 500
+    assert fuzzed.codes["OK"] > 5 * count
+    assert fuzzed.codes["INVALID_ARGUMENT"] > 5 * count
 
 
 @pytest.mark.slow

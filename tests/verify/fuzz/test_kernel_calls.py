@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from lyra.kernel.base import core
+from tests.cases import ALL
 from verify.fuzz import kernel_calls
 
 
@@ -18,8 +19,8 @@ def _quiet():
 
 
 def test_hostile_values_leave_a_store_that_opens():
-    """Thirty worlds with all kinds of values, each opened again."""
-    fuzzed = kernel_calls.run(30, 1)
+    """Worlds with all kinds of values, each opened again."""
+    fuzzed = kernel_calls.run(30 if ALL else 12, 1)
     assert fuzzed.failures == []
     assert fuzzed.methods > 200
     assert fuzzed.refused > 100
@@ -29,4 +30,4 @@ def test_a_pid_that_is_not_checked_is_noticed(monkeypatch):
     """Planted: facts are written with whatever was given as a pid."""
     monkeypatch.setattr(core, "sendable_text", lambda value, what: value)
     monkeypatch.setattr("lyra.kernel.journal.journal.sendable_text", lambda value, what: value)
-    assert kernel_calls.run(60, 1).failures
+    assert kernel_calls.run(1, 39).failures or kernel_calls.run(60, 1).failures  # that world shows it

@@ -31,6 +31,19 @@ from verify.simulation.provider import Provider
 from verify.simulation.sim import run_seed, same_twice
 
 SEEDS_MAX = 60
+# A world that shows the bug, where the first few do not: it is tried first.
+SHOWN_BY = {
+    "acknowledged": 22,
+    "contained": 49,
+    "ends": 14,
+    "fenced": 6,
+    "grant": 4,
+    "interrupt_waiting": 59,
+    "mailbox_order": 31,
+    "parents": 8,
+    "slots": 2,
+    "spent_within_limit": 10,
+}
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -255,7 +268,7 @@ PLANTED: dict[str, Plant] = {
 def test_a_planted_bug_is_found(name, monkeypatch):
     """A kernel with this bug in it does not get through a few dozen worlds."""
     PLANTED[name](monkeypatch)
-    for seed in range(1, SEEDS_MAX):
+    for seed in (SHOWN_BY.get(name, 1), *range(1, SEEDS_MAX)):
         if any(invariant == name for invariant, _ in run_seed(seed, cast=()).violations):
             return
     pytest.fail(f"{SEEDS_MAX} worlds did not show the bug planted against {name}")

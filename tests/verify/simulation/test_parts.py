@@ -209,7 +209,7 @@ def test_what_supervisors_and_subsystems_do_really_happens():
     kinds: dict[str, int] = {}
     words: set[str] = set()
     for cast in (TREES, PIPELINES, WORKERS):
-        for seed in range(1, 16):
+        for seed in (1, 2, 3, 4, 5, 15):  # in the last one a question expires
             world = World(seed, cast=cast)
             world.run()
             assert world.violations == []

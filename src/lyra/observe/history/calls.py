@@ -50,7 +50,8 @@ class CallRecord(msgspec.Struct):
 
     @property
     def latency_ms(self) -> int | None:
-        return None if self.ended_at is None else max(0, round((self.ended_at - self.started_at) * 1000))
+        """Return how long it took, rounded down: else it would seem to begin before the call in front of it ended."""
+        return None if self.ended_at is None else max(0, int((self.ended_at - self.started_at) * 1000))
 
     def to_data(self) -> dict[str, Any]:
         data = msgspec.to_builtins(self)
