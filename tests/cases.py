@@ -23,7 +23,8 @@ def cases(count: int) -> int:
 
 def first(parameters: Iterable[Any], count: int) -> list[Any]:
     """Return the parameters of a test with all but the first `count` left to `make verify`; `make cases` tries all."""
-    return [value if at < count else pytest.param(value, marks=pytest.mark.long) for at, value in enumerate(parameters)]
+    rows = [value if isinstance(value, tuple) else (value,) for value in parameters]
+    return [pytest.param(*row, marks=() if at < count else pytest.mark.long) for at, row in enumerate(rows)]
 
 
 def each(parameters: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[[], None]]:

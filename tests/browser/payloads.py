@@ -7,7 +7,6 @@ regions among them), scripts, JSON, URLs. Each has a number, so that no two are 
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Final
 
 __all__ = ["payloads"]
@@ -72,7 +71,9 @@ _ATTACKS: Final = (
 
 
 def payloads(count: int) -> list[str]:
-    """So many different texts; endings and attacks in turn, each attack with each ending in the long run."""
-    texts = [f"{number}{ending}{attack}" for number, (ending, attack) in enumerate(product(_ENDINGS, _ATTACKS))]
-    step = 7  # neighbours in the table are alike
-    return [texts[index * step % len(texts)] for index in range(count)]
+    """So many different texts, up to 600. 30 have each attack and each ending, 600 each attack with each ending."""
+    texts = []
+    for number in range(count):
+        turn = number + number // 60  # after 60 texts, each attack meets other endings
+        texts.append(f"{number}{_ENDINGS[turn % len(_ENDINGS)]}{_ATTACKS[number % len(_ATTACKS)]}")
+    return texts

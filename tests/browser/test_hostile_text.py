@@ -18,7 +18,7 @@ from tests.browser.payloads import payloads
 from tests.browser.stage import Stage
 from tests.browser.watched_page import WatchedPage
 
-_EVERY: Final = 90  # so many have each attack and each ending
+_EVERY: Final = 30  # so many have each attack and each ending
 _BATCH: Final = 250
 _SHOWN: Final = "[window.__hit ?? 0, document.querySelectorAll('.injected').length]"
 

@@ -121,6 +121,7 @@ async def test_a_question_that_was_answered_elsewhere_goes_away(stage: Stage, br
     await browser_page.page.locator("article.question").wait_for(state="detached")
 
 
+@pytest.mark.long
 async def test_a_viewer_answers_nothing(stage: Stage, new_page: NewPage) -> None:
     """A viewer sees the question; its buttons are disabled and say why, and the keys do nothing."""
     question = await _ask(stage)

@@ -126,6 +126,7 @@ async def test_the_theme_is_chosen_and_kept(browser_page: WatchedPage) -> None:
     assert await browser_page.page.evaluate(colour) == dark != light
 
 
+@pytest.mark.long
 async def test_a_user_sees_only_their_own(stage: Stage, new_page: NewPage) -> None:
     """A user's pages show neither the processes nor the questions nor the figures of others."""
     await stage.office.bring(0)

@@ -41,6 +41,7 @@ def _sums(stage: Stage) -> list[Any]:
 # ---------------------------------------------------------------- plots
 
 
+@pytest.mark.long
 async def test_a_plot_is_drawn_from_its_table_without_moving_anything(worked_stage: Stage, new_page: NewPage) -> None:
     """The boxes have their height before the script, each picture has a title, and each bar is a cell of the table."""
     async with new_page(java_script_enabled=False) as plain:

@@ -48,6 +48,7 @@ async def ran(stage: Stage) -> str:
     return "/runs/poems"
 
 
+@pytest.mark.long
 async def test_a_vega_run_is_scrubbed_with_its_variables(stage: Stage, browser_page: WatchedPage) -> None:
     """Once they were asked for they are there at every step; the page is not loaded again."""
     await browser_page.go(f"{await ran(stage)}?at=5")

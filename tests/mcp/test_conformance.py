@@ -13,10 +13,9 @@ from tests.mcp.node import NODE_22, SUITE
 from tests.mcp.support import HERE, PYTHON
 
 SCENARIOS = (
-    "initialize",
     "tools_call",
-    "elicitation-sep1034-client-defaults",
-    "sse-retry",
+    *(pytest.param(name, marks=pytest.mark.long) for name in ("initialize", "elicitation-sep1034-client-defaults")),
+    pytest.param("sse-retry", marks=pytest.mark.long),
     "auth/metadata-default",
     "auth/metadata-var2",
     "auth/scope-from-www-authenticate",

@@ -23,6 +23,7 @@ from lyra.cli.main import main
 from lyra.core.codec import decode
 from lyra.store.sqlite import SqliteStore
 from tests import warm
+from tests.cases import first
 
 BUDGETS = {"lead": "$0.50", **{file: budget for file, (_, budget, _) in FILES.items()}}
 
@@ -41,11 +42,12 @@ def demo(tmp_path, *arguments, text_in=None):
     return warm.run("lyra.cli.main:main", words, cwd=Path.cwd(), env=environment(tmp_path), given=text_in)
 
 
-@pytest.fixture
-def report(tmp_path):
-    done = demo(tmp_path, "--fast", "--json")
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo")
+    done = demo(folder, "--fast", "--json")
     assert done.returncode == 0, done.stderr
-    assert list(tmp_path.iterdir()) == []
+    assert list(folder.iterdir()) == []
     return json.loads(done.stdout)
 
 
@@ -117,7 +119,7 @@ def test_the_same_seed_tells_the_same(tmp_path, report):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 8))
+@pytest.mark.parametrize("seed", first(range(2, 8), 1))
 def test_other_seeds(tmp_path, seed):
     """It holds for other seeds of the service too."""
     done = demo(tmp_path, "--fast", "--json", "--seed", str(seed))
@@ -144,7 +146,7 @@ def test_plain_lines_without_a_terminal(tmp_path):
     assert "\x1b" not in done.stdout
 
 
-@pytest.mark.parametrize("arguments", [("--fast",), ("--fast", "--ask")])
+@pytest.mark.parametrize("arguments", [("--fast", "--ask"), pytest.param(("--fast",), marks=pytest.mark.long)])
 def test_a_terminal_gets_a_tree(tmp_path, arguments):
     """In a real terminal: the supervision tree with its branches, the banner of the kill, then the last lines."""
     ours, theirs = pty.openpty()

@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -35,15 +36,29 @@ def acts_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return path
 
 
-@pytest.fixture
-def store(lyra: Any, acts_file: str) -> str:
-    """A conversation, and a program that ended; under the names that a script of that file has."""
-    lyra.env[programs.ACTS] = acts_file
-    path = str(Path(lyra.folder, "run.db"))
+@pytest.fixture(scope="module")
+def first_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a conversation and a program that ended, under the names that a script of that file has."""
+    folder = tmp_path_factory.mktemp("replay")
+    path = str(folder / "run.db")
     script = f"import programs, asyncio; asyncio.run(programs.talk({path!r})); asyncio.run(programs.book({path!r}))"
-    env = {**os.environ, "PYTHONPATH": f"{os.path.dirname(FILE)}:{PYTHONPATH}", "HOME": lyra.env["HOME"]}
+    acts = {programs.ACTS: str(folder / "acts.txt")}
+    env = {**os.environ, **acts, "PYTHONPATH": f"{os.path.dirname(FILE)}:{PYTHONPATH}", "HOME": str(folder / "home")}
+    (folder / "home").mkdir()
     subprocess.run([sys.executable, "-c", script], env=env, check=True, timeout=60)
-    return path
+    return folder
+
+
+@pytest.fixture
+def store(lyra: Any, acts_file: str, first_store: Path) -> str:
+    """Copy that store, its acts and the home of its maker for one test."""
+    lyra.env[programs.ACTS] = acts_file
+    for file in first_store.glob("run.db*"):
+        shutil.copy(file, Path(lyra.folder, file.name))
+    shutil.copytree(first_store / "home", lyra.env["HOME"], dirs_exist_ok=True)  # with the key that signed it
+    if (first_store / "acts.txt").exists():
+        shutil.copy(first_store / "acts.txt", acts_file)
+    return str(Path(lyra.folder, "run.db"))
 
 
 def talked(lyra: Any, monkeypatch: pytest.MonkeyPatch, text: str, *words: str) -> Any:

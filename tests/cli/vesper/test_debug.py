@@ -484,7 +484,7 @@ class ToldServer(PaymentServer):
         return super().charge(key, body)
 
 
-@pytest.mark.parametrize("words", [[], ["--comparative"]])
+@pytest.mark.parametrize("words", [["--comparative"], pytest.param([], marks=pytest.mark.long)])
 def test_ctrl_c_ends_a_script_before_the_next_step(lyra, words):
     """While an act is under way: the act ends, the next one is not begun, and the node stays as trusted as it was."""
     server = ToldServer(delay_s=1.0)

@@ -157,7 +157,7 @@ def test_each_signal_can_be_switched_off():
 
 @pytest.mark.slow
 @pytest.mark.timed
-@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+@pytest.mark.parametrize("protocol", [pytest.param("grpc", marks=pytest.mark.long), "http/protobuf"])
 def test_a_collector_that_does_not_answer_holds_nothing_up(protocol: str):
     """It takes connections and says nothing: the program answers, and ends a short time later."""
     began = time.monotonic()

@@ -25,7 +25,7 @@ def make_files(folder: Path) -> None:
         os.utime(path, (1_000_000_000, 1_000_000_000))
 
 
-@pytest.mark.slow
+@pytest.mark.long  # `test_scan_cost` and `test_protected` hold its parts in `make test`
 @pytest.mark.timed
 async def test_a_command_among_30_000_files_adds_little(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """CPU of a turn with one command where nothing changes: the looks for undo and for protected paths, both twice."""

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from lyra.sage.agent.session_core import STORE_FILE
+from tests.cases import first
 from tests.sage.terminal.conftest import SageTerminal, call
 
 pytestmark = pytest.mark.slow
@@ -220,7 +221,7 @@ def test_a_file_is_attached_with_its_size(sage: SageTerminal) -> None:
     assert "row 13" not in asked
 
 
-@pytest.mark.parametrize("ended", ["killed", "closed"])
+@pytest.mark.parametrize("ended", first(["killed", "closed"], 1))
 def test_what_was_typed_survives_a_crash_and_a_closed_terminal(sage: SageTerminal, ended: str) -> None:
     """Also what waited for the end of the turn; the next session of the folder has both in its prompt, once."""
     words = " ".join(f"word{number}" for number in range(400))

@@ -53,20 +53,20 @@ async def ask(served: ServedGateway, client: httpx.AsyncClient, **fields: Any) -
 
 
 @pytest.mark.slow
-def test_200_streams_at_once_cannot_overrun_a_budget() -> None:
+def test_streams_at_once_cannot_overrun_a_budget() -> None:
     """Each stream costs the most that it can; together they spend what the budget pays and not a micro-dollar more."""
 
     async def main() -> None:
         async with serving_gateway(dearest) as served:
-            key = await served.key(budget="$0.05")
+            key = await served.key(budget="$0.01")
             async with served.client(key) as client:
-                statuses = await asyncio.gather(*(ask(served, client, max_completion_tokens=600) for _ in range(200)))
+                statuses = await asyncio.gather(*(ask(served, client, max_completion_tokens=600) for _ in range(40)))
                 assert set(statuses) == {200, 429}  # the calls that got through hold the money
                 while await ask(served, client, max_completion_tokens=600) == 200:
                     pass
             view = await served.view()
             assert view["spent_micro_usd"] == sum(cost_of(received) for received in served.provider.received)
-            assert view["spent_micro_usd"] <= 50_000
+            assert view["spent_micro_usd"] <= 10_000
             assert view["remaining_micro_usd"] < 200  # the last call had its answer cut to what was left
             assert view["calls"] == len(served.provider.received)
 

@@ -145,6 +145,7 @@ def test_calls_in_flight_are_charged_what_was_reserved_once(tmp_path: Path) -> N
     in_loop(_killed_in_the_middle(tmp_path, str(tmp_path / "gateway.db")))
 
 
+@pytest.mark.long
 def test_the_same_with_postgresql(tmp_path: Path, postgres: PostgresServer) -> None:
     """The spending of a key is in the store, whichever it is."""
     in_loop(_killed_in_the_middle(tmp_path, f"{postgres.url}&schema=gateway_killed"))
