@@ -29,8 +29,9 @@ from tests.vesper.language.known import KNOWN, KNOWN_DIVERGENT, known_cases
 from tests.vesper.language.world import MODES, ShopServer, runtime_for
 
 PATHS = ("python", "direct", "reference")
+pytestmark = pytest.mark.usefixtures("unshrunk")
 INPUTS = 300 if ALL else 12
-REFERENCE_INPUTS = 30 if ALL else 6
+REFERENCE_INPUTS = 30 if ALL else 8
 _EXPECTED = re.compile(r"^# expect: (\w+)\[(\w+)\] (\d+):(\d+)$", re.MULTILINE)
 
 

@@ -319,6 +319,7 @@ def test_random_texts_are_the_same_numbers_on_all_evaluators(function: str) -> N
 CHUNKS = range(0, cases(400), 25)
 
 
+@pytest.mark.usefixtures("unshrunk")
 @pytest.mark.parametrize("start", CHUNKS)
 def test_random_calls_agree_on_all_evaluators(start: int) -> None:
     for seed in range(start, start + 25):
@@ -326,6 +327,7 @@ def test_random_calls_agree_on_all_evaluators(start: int) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("unshrunk")
 @pytest.mark.parametrize("start", first(range(1_000_000, 1_000_000 + cases(32_000), 500), 0))
 def test_many_random_calls_agree_on_all_evaluators(start: int) -> None:
     """With `make cases`: 32,000 programs of 32 inputs, two million comparisons."""

@@ -285,7 +285,13 @@ def inspect_tree(tree: ast.AST) -> None:
             assert not part.id.startswith("__"), part.id
 
 
-@pytest.mark.parametrize("path", corpus.files(), ids=corpus.name_of)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=corpus.name_of(path), marks=[pytest.mark.long] if number % 3 else [])
+        for number, path in enumerate(corpus.files())
+    ],
+)
 def test_generated_code_of_the_corpus(path: Path) -> None:
     inspect_tree(generate(corpus.program(path)).tree)
 

@@ -14,6 +14,7 @@ from tests.vesper.random_programs import random_program
 
 OTHERS = [pytest.param(direct, id="direct"), pytest.param(reference, id="reference")]
 CHUNK = 10
+pytestmark = pytest.mark.usefixtures("unshrunk")
 
 
 @pytest.mark.parametrize("other", OTHERS)

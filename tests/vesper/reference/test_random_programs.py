@@ -20,6 +20,7 @@ from tests.cases import ALL, cases, first
 from tests.vesper.building import EXECUTION, arith, give, lit, name, node
 from tests.vesper.random_programs import random_program
 
+pytestmark = pytest.mark.usefixtures("unshrunk")
 CHUNKS = range(0, cases(200), 10)
 
 
