@@ -55,7 +55,7 @@ def _run(scenario: str, cache: str) -> tuple[bool, str]:
 
 @pytest.fixture(scope="module")
 def cache() -> str:
-    """Where Node keeps the suite as it has compiled it, also for later runs; the test is skipped where the suite is not there."""
+    """Where Node keeps the suite as it has compiled it, also for later runs. Without the suite the test is skipped."""
     try:
         works = subprocess.run([str(NODE_22), "--version"], capture_output=True, text=True, timeout=20, check=False)
     except OSError:
