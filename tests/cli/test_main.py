@@ -30,7 +30,7 @@ def test_version(lyra, args):
 @pytest.mark.parametrize("args", [[], ["--help"], ["-h"]])
 def test_help_names_every_command(lyra, args):
     """`lyra` alone is a question, not a mistake."""
-    done = lyra.fresh(*args)
+    done = lyra.real(*args)
     assert (done.returncode, done.stderr) == (0, "")
     for name, row in COMMANDS.items():
         assert name in done.stdout

@@ -9,7 +9,7 @@ import tempfile
 import pytest
 
 from tests import warm, warm_client
-from tests.mcp.node import NODE_22, SUITE
+from tests.mcp.node import FOLDER, NODE_22, SUITE
 from tests.mcp.support import HERE, PYTHON
 
 SCENARIOS = (
@@ -54,15 +54,15 @@ def _run(scenario: str, cache: str) -> tuple[bool, str]:
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Where Node keeps the suite as it has compiled it; the test is skipped where the suite is not there."""
+def cache() -> str:
+    """Where Node keeps the suite as it has compiled it, also for later runs. Without the suite the test is skipped."""
     try:
         works = subprocess.run([str(NODE_22), "--version"], capture_output=True, text=True, timeout=20, check=False)
     except OSError:
         pytest.skip("the conformance suite is not installed: .ci/node")
     if not works.stdout.startswith("v22") or not SUITE.is_file():
         pytest.skip("the conformance suite needs Node 22: .ci/node")
-    return str(tmp_path_factory.mktemp("compiled"))
+    return str(FOLDER / "compiled")
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

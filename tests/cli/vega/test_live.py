@@ -180,7 +180,7 @@ def _own_terminal() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
+@pytest.mark.parametrize("size", [(80, 24), pytest.param((200, 50), marks=pytest.mark.long)])
 def test_a_terminal_gets_a_table_that_moves(slow_team: Vega, size: tuple[int, int]):
     """Processes at work, a crash and its restart while it happens; at the end one table, below what was printed."""
     shown = Terminal(slow_team, "team.vega", "--live", size=size)

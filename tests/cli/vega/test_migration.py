@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from lyra.vega.durable.runs import Runs
+from tests.cases import first
 from tests.cli.vega.test_durable import begin, kill
 from tests.cli.vega_runner import Vega, vega
 from verify.crash.vega.provider import Asked, Provider
@@ -471,12 +472,15 @@ def test_a_fork_from_before_a_migration_has_the_program_of_its_place(vega: Vega)
 
 @pytest.mark.parametrize(
     ("was", "becomes", "key"),
-    [
-        ("temperature 0.5", "temperature 0.5 concurrency 1", "`concurrency`"),
-        ("temperature 0.5", "temperature 0.5 tool look(q: str) -> str { return q; }", "`tool_settings`"),
-        ("temperature 0.5", "temperature 0.5 output list[str]", "`output`"),
-        ("temperature 0.5", "temperature 0.5 memory conversation", "`memory`"),
-    ],
+    first(
+        [
+            ("temperature 0.5", "temperature 0.5 concurrency 1", "`concurrency`"),
+            ("temperature 0.5", "temperature 0.5 tool look(q: str) -> str { return q; }", "`tool_settings`"),
+            ("temperature 0.5", "temperature 0.5 output list[str]", "`output`"),
+            ("temperature 0.5", "temperature 0.5 memory conversation", "`memory`"),
+        ],
+        1,
+    ),
 )
 def test_settings_that_say_what_an_agent_is_do_not_change(vega: Vega, was: str, becomes: str, key: str):
     waits = SETTINGS.replace('print("go");', 'print("go");\n  process::sleep(1000ms);')

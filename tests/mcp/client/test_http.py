@@ -14,7 +14,7 @@ import pytest
 
 from lyra.core.secrets.secret import Secret
 from lyra.errors import CapabilityDenied
-from lyra.mcp import ServerSettings
+from lyra.mcp import ServerSettings, transports
 from lyra.mcp.settings import SettingValue
 from tests.mcp.support import free_port, http_server, run, using
 
@@ -184,16 +184,18 @@ def test_an_answer_that_is_nothing(tmp_path, recorder, kind):
     run(main())
 
 
-def test_an_answer_without_end(tmp_path, recorder):
+def test_an_answer_without_end(tmp_path, recorder, monkeypatch):
     """Read up to a limit, and no further."""
-    body = b'{"jsonrpc": "2.0", "id": 1, "result": "' + b"x" * (40 << 20)
+    assert transports.ANSWER_BYTES_MAX == 32 << 20
+    monkeypatch.setattr(transports, "ANSWER_BYTES_MAX", 4 << 20)
+    body = b'{"jsonrpc": "2.0", "id": 1, "result": "' + b"x" * (5 << 20)
 
     async def main():
         port, _ = recorder(status=200, body=body)
         async with using(settings_at(port), folder=tmp_path) as use:
             await use.given_up("web")
             assert use.state("web").state == "connection_error"
-            assert "32 MiB" in use.state("web").failure.message
+            assert "4 MiB" in use.state("web").failure.message
 
     run(main())
 

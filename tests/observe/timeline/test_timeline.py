@@ -268,6 +268,7 @@ def test_two_runs_are_the_same_but_for_their_pids(store: str) -> None:
     assert data["left"]["program"] == data["right"]["program"]
 
 
+@pytest.mark.long
 def test_a_run_of_a_postgresql_store_is_looked_at_the_same_way(postgres_url: str) -> None:  # noqa: F811
     asyncio.run(book(postgres_url))
     run = timeline(postgres_url, "trip")

@@ -110,7 +110,7 @@ async def test_nothing_else_of_the_home_folder_is_there(project: Project, home: 
     assert not (home / "new").exists()
 
 
-@pytest.mark.parametrize("by", ["flags", "variables"])
+@pytest.mark.parametrize("by", ["flags", pytest.param("variables", marks=pytest.mark.long)])
 async def test_settings_open_further_folders(
     project: Project, tmp_path: Path, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

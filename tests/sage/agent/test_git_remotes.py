@@ -83,7 +83,7 @@ async def talk(repository: Project, person: Person, *commands: str) -> list[str]
         return results(await person.talk(session, "go"))
 
 
-@pytest.mark.parametrize("form", ["{}", "file://{}"])
+@pytest.mark.parametrize("form", ["file://{}", pytest.param("{}", marks=pytest.mark.long)])
 async def test_a_push_to_a_folder(repository: Project, remote: Path, form: str) -> None:
     """By a question; what a "no" was said to is not sent. Fetch and pull bring what others have pushed."""
     git(repository.folder, "remote", "add", "origin", form.format(remote))

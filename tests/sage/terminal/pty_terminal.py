@@ -7,6 +7,7 @@ import re
 import signal
 import termios
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ class PtyTerminal:
         self.columns, self.rows = columns, rows
         self.screen = pyte.HistoryScreen(columns, rows, history=5_000, ratio=1.0)
         self._stream = pyte.ByteStream(self.screen)
+        self._rows: defaultdict[int, str] = defaultdict(str)  # as `display` last read them
         self.raw = b""  # everything that was written to the terminal
         self._process = pexpect.spawn(
             command[0],
@@ -77,15 +79,20 @@ class PtyTerminal:
 
     @property
     def display(self) -> str:
-        """The visible rows."""
-        return "\n".join(line.rstrip() for line in self.screen.display).rstrip()
+        """The visible rows. Only those that have changed are read from the screen again."""
+        for row in self.screen.dirty:
+            self._rows[row] = self._read_row(self.screen.buffer[row])
+        self.screen.dirty.clear()
+        return "\n".join(self._rows[row] for row in range(self.rows)).rstrip()
+
+    def _read_row(self, cells: Any) -> str:
+        return "".join(cells[column].data for column in range(self.columns)).rstrip()
 
     @property
     def text(self) -> str:
         """The scrollback and the visible rows."""
         rows = self.screen.history.top
-        above = ["".join(row[column].data for column in range(self.columns)).rstrip() for row in rows]
-        return "\n".join([*above, self.display])
+        return "\n".join([*map(self._read_row, rows), self.display])
 
     def wait_for(self, wanted: str, *, seconds: float = WAIT_S) -> PtyTerminal:
         """Wait until a pattern is on the screen or in the scrollback."""
@@ -123,6 +130,7 @@ class PtyTerminal:
     def resize(self, columns: int, rows: int) -> PtyTerminal:
         self.columns, self.rows = columns, rows
         self.screen.resize(rows, columns)
+        self.screen.dirty.update(range(rows))
         self._process.setwinsize(rows, columns)
         return self
 

@@ -161,7 +161,7 @@ def test_sigterm_lets_a_running_pipeline_finish_and_exits_0(served: ServeProcess
         assert again.stop() == 0
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
 def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A store that outlives its server."""
     if request.param == "sqlite":

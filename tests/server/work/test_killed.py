@@ -183,6 +183,7 @@ def test_a_killed_server_waits_for_the_worker_that_has_idempotent_work(world: Wo
     assert world.lines() == ["begin repeatable a", "end repeatable a"]
 
 
+@pytest.mark.long
 def test_a_killed_server_on_postgresql_takes_the_result_too(tmp_path: Path) -> None:
     """The same with PostgreSQL as the store."""
     missing = postgres_missing()
