@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -63,11 +64,16 @@ def files(*names: str) -> list[Any]:
     return [pytest.param(path, id=f"{path.parent.name}-{path.stem}") for path in paths]
 
 
+@cache
+def command() -> Callable[[list[str]], int]:
+    """Return the command `lyra`, by the name it is installed under."""
+    (script,) = entry_points(group="console_scripts", name="lyra")
+    loaded: Callable[[list[str]], int] = script.load()
+    return loaded
+
+
 def lyra(*words: str) -> int:
-    """The command `lyra`, by the name it is installed under."""
-    (command,) = entry_points(group="console_scripts", name="lyra")
-    code: int = command.load()(list(words))
-    return code
+    return command()(list(words))
 
 
 def finish(kept: Path, folder: Path, work: Callable[[Kernel], Awaitable[None]]) -> None:

@@ -47,7 +47,7 @@ def test_a_look_ahead_that_has_no_end_ends():
 
 def test_without_fuel_it_would_not():
     with planted(BUGS, "fuel"), pytest.raises(TimeoutError):
-        asyncio.run(lines_of(ENDLESS, within_s=4))
+        asyncio.run(lines_of(ENDLESS, within_s=1))
 
 
 # ---------------------------------------------------------------- deep

@@ -228,8 +228,8 @@ def test_a_breach_behind_a_separator_is_found(plain, guards, seed):
 def test_a_report_says_that_few_inputs_succeeded():
     guards = """['matches(card, "^[0-9]+$") AND len(card) == 999']"""
     node = load(MASK.format(plain='replace(card, "-", "")', guards=guards))
-    report = differential.test_node(node, 300)
-    assert report.counts.successes < 45
+    report = differential.test_node(node, 120)
+    assert report.counts.successes < 18
     (warning,) = differential.weak_evidence(report)
     assert warning.startswith(f"only {report.counts.successes} of {len(report.counts)} inputs succeeded")
     assert "add test cases" in warning

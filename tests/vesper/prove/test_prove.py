@@ -415,7 +415,13 @@ def test_the_search_for_wrong_proofs_finds_one(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", sorted((ROOT / "examples/nodes").glob("*.vsp")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[] if path in QUICKEST else [pytest.mark.long])
+        for path in sorted((ROOT / "examples/nodes").glob("*.vsp"))
+    ],
+)
 def test_no_example_breaks_its_own_contract(path: Path) -> None:
     """Nor overflows, divides by zero or leaves an output out, with an input that it accepts."""
     _, results = proof_of(path)

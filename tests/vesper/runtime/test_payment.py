@@ -96,7 +96,9 @@ def test_without_a_right_nothing_is_done(tmp_path, server):
     assert server.requests == []
 
 
-@pytest.mark.parametrize("mode", ["python_only", "dual_verify", "direct_only"])
+@pytest.mark.parametrize(
+    "mode", ["dual_verify", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("python_only", "direct_only"))]
+)
 def test_duplicates_at_once_are_charged_once(world, server, mode):
     runtime, path = world
     node = vesper.load(NODE)

@@ -140,7 +140,7 @@ def test_data_is_compared_as_values():
 
 @pytest.mark.parametrize(
     "value",
-    [10**5_000, -(10**50_000), Decimal("1E+999999"), Decimal("NaN"), float("inf"), "1e999999999"],
+    [10**5_000, -(10**20_000), Decimal("1E+999999"), Decimal("NaN"), float("inf"), "1e999999999"],
     ids=["integer", "long", "decimal", "nan", "inf", "text"],
 )
 def test_extreme_numbers_are_refused_without_an_exception(value):
