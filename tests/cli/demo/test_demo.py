@@ -201,7 +201,7 @@ def test_store_and_keep(tmp_path):
     assert Path(kept).exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_speed_changes_the_time(tmp_path):
     """Twenty times as fast takes less time than four times."""
     quick = json.loads(demo(tmp_path, "--json", "--speed", "20").stdout)["seconds"]

@@ -12,7 +12,8 @@ import pytest
 from lyra.errors import ConfigError
 from lyra.mcp import Approvals, McpServers, ServerSettings
 from lyra.mcp.settings import settings_of
-from tests.mcp.support import HERE, PYTHON, free_port, http_server, run
+from tests import warm
+from tests.mcp.support import HERE, free_port, http_server, run
 
 
 def test_a_login_and_what_is_kept_of_it(tmp_path):
@@ -38,7 +39,7 @@ def test_a_login_and_what_is_kept_of_it(tmp_path):
                 called = await servers.__lyra_tools__()[0]() if state.state == "connected" else None
                 return state, called
 
-        with http_server(port, PYTHON, str(HERE / "guarded_server.py"), str(port)):
+        with http_server(port, *warm.command(str(HERE / "guarded_server.py")), str(port)):
             state, called = await start()
             assert state.state == "auth_required"
             assert state.failure is not None
@@ -77,7 +78,9 @@ def test_a_client_that_was_registered_by_hand(tmp_path, monkeypatch):
             return state, await servers.__lyra_tools__()[0]() if state.state == "connected" else None
 
     async def main():
-        with http_server(port, PYTHON, str(HERE / "guarded_server.py"), str(port), f"http://127.0.0.1:{back}/callback"):
+        with http_server(
+            port, *warm.command(str(HERE / "guarded_server.py")), str(port), f"http://127.0.0.1:{back}/callback"
+        ):
             state, _ = await start(authorize=browse)
             assert (state.state, state.failure.message) == (
                 "auth_required",

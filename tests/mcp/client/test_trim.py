@@ -12,7 +12,8 @@ import pytest
 from lyra.errors import ToolError
 from lyra.mcp import ServerSettings
 from lyra.mcp.transports import AnswerTooLarge, Trim, shorten
-from tests.mcp.support import HERE, PYTHON, free_port, http_server, run, using
+from tests import warm
+from tests.mcp.support import HERE, free_port, http_server, run, using
 
 
 def trimmed(body: bytes, *, step: int, events: bool = False) -> bytes:
@@ -116,7 +117,7 @@ def test_large_results_do_not_hold_up_the_loop(tmp_path):
 
     async def main() -> dict[str, object]:
         settings = ServerSettings(name="big", url=f"http://127.0.0.1:{port}/mcp", transport="http", timeout_s=60)
-        with http_server(port, PYTHON, str(HERE / "big_server.py"), str(port)):
+        with http_server(port, *warm.command(str(HERE / "big_server.py")), str(port)):
             async with using(settings, folder=tmp_path) as use:
                 beating = asyncio.ensure_future(beat())
                 results: dict[str, object] = {}
