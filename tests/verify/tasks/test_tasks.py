@@ -125,7 +125,8 @@ def test_retries_are_counted():
     """An answer that is refused once is asked for again, and a refusal that is not met is reported."""
     refused = Step(READ.calls, error={"kind": "overloaded", "retry_after_s": 0.05, "attempts": 1})
     assert problems(replace(SMALL, steps=[refused, WRITE])) == []
-    unmet = replace(SMALL, steps=[READ, WRITE, Step(text="Done."), replace(refused, calls=[])])
+    late = Step(error={"kind": "overloaded", "attempts": 1})
+    unmet = replace(SMALL, steps=[READ, WRITE, Step(text="Done."), late])
     assert problems(unmet) == ["the model was asked 3 times, not 6", "it was asked 0 times again"]
 
 
