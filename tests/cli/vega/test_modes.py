@@ -45,7 +45,8 @@ PROGRAMS: dict[str, tuple[str, tuple[str, ...], int, list[str], str]] = {
         "error[process_exit]: a linked process ended: tired",
     ),
     "a link to a dead process": (
-        TIRED + "let p = spawn fn tired();\nprocess::sleep(100ms);\nprocess::link(p);\nprocess::sleep(9s);\n",
+        TIRED + "let p = spawn fn tired();\nprocess::monitor(p);\nreceive { down => {} }\n"
+        "process::link(p);\nprocess::sleep(9s);\n",
         (),
         1,
         [],

@@ -100,6 +100,11 @@ class PtyTerminal:
         self._wait(lambda: pattern.search(self.text) is not None, f"{wanted!r} is not on the screen", seconds)
         return self
 
+    def wait_until_gone(self, words: str) -> PtyTerminal:
+        """Wait until some words are on the screen no more."""
+        self._wait(lambda: words not in self.display, f"{words!r} is still on the screen", WAIT_S)
+        return self
+
     def wait_for_prompt(self) -> PtyTerminal:
         """Wait until the prompt is there and nothing runs."""
         self._wait(lambda: bool(STATUS.search(self.display) and not WORKING.search(self.display)), "no prompt", WAIT_S)

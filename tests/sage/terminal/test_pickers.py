@@ -119,8 +119,7 @@ def test_a_plan_ends_with_a_decision(sage: SageTerminal, key: str) -> None:
         assert str(sage.model.requests[-1].messages[-1].content) == "no flag, an option"
         screen.wait_for("^ sage  plan ").wait_for("Carry out this plan")
     else:
-        screen.wait_for("^›").read(0.4)
-        assert "Carry out this plan" not in screen.display
+        screen.wait_until_gone("Carry out this plan").wait_for("^›")
         assert len(sage.model.requests) == 1
 
 
