@@ -249,7 +249,8 @@ $(VENV)/.installed-web: $(VENV)/.installed
 
 $(VENV)/.installed-check: $(VENV)/.made pyproject.toml hatch_build.py proto/lyra/engine/v1/engine.proto
 	@echo "installing lyra and the tools of its tests into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[check]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[check]'
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # pip would use one processor; some files are templates
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-bench: $(VENV)/.installed-check
