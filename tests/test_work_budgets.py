@@ -426,7 +426,8 @@ def count(frame, event, _):
 
 def opened(event, arguments):
     global files
-    if event == "open" and not str(arguments[0]).endswith((".py", ".pyc", ".so")):
+    name = str(arguments[0])  # what Python compiles is no file of Sage's, also where it cannot be kept
+    if event == "open" and not name.endswith((".py", ".so")) and ".pyc" not in name:
         files += 1
 
 sys.addaudithook(opened)
