@@ -426,8 +426,8 @@ def count(frame, event, _):
 
 def opened(event, arguments):
     global files
-    name = str(arguments[0])  # what Python compiles is no file of Sage's, also where it cannot be kept
-    if event == "open" and not name.endswith((".py", ".so")) and ".pyc" not in name:
+    # What Python compiles is no file of Sage's, also where it cannot be kept.
+    if event == "open" and ".py" not in (name := str(arguments[0])) and not name.endswith(".so"):
         files += 1
 
 sys.addaudithook(opened)
