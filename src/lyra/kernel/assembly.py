@@ -121,6 +121,8 @@ class KernelParts:
         self._forward_core()
         self._make_process_parts(seams, mailbox_messages_max)
         self._make_subsystems(close)
+        if seams.remote is not None:
+            core.subsystems.add(seams.remote(self))
         self._make_store_parts(target, snapshot_every_events, retention_s, seams.wakes)
         self.states.update({state.NAME: state for state in seams.states})
         core.calls = Calls(

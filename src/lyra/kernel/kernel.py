@@ -422,10 +422,14 @@ class Kernel(KernelParts):
 
     def send(self, to: str | Handle, message: Any) -> Ack:
         """Put a message in a mailbox; awaiting it waits for room and until the message is durable."""
-        self.core.raise_if_closed()
-        receiver = self.core.find_process(to)
+        core = self.core
+        core.raise_if_closed()
+        if core.remote is not None and isinstance(to, str) and core.remote.knows(to):
+            require("process.send", to)
+            return Ack(core, core.remote.acts.send_from_outside(to, message))
+        receiver = core.find_process(to)
         require_send(receiver)
-        return Ack(self.core, self.mailboxes.send(receiver, message))
+        return Ack(core, self.mailboxes.send(receiver, message))
 
     def send_to(self, receiver: Process, message: Any) -> int | Awaitable[int]:
         """Send to a process for the layers above, without an Ack and without asking for a right: the seq of the

@@ -16,7 +16,7 @@ from lyra.kernel.programs.registry import Programs
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
-    from lyra.kernel.base.subsystem import State
+    from lyra.kernel.base.subsystem import State, Subsystem
     from lyra.kernel.effects.gates import Declared
     from lyra.kernel.process.process import Process
     from lyra.kernel.programs.lifetime import Pids
@@ -33,4 +33,6 @@ class Seams(NamedTuple):
     states: tuple[State, ...] = ()  # what the layers above remember in the journal, beside the subsystems
     # The pids that continue when the kernel opens, with all below them; None: all. The others stand still.
     wakes: Collection[str] | None = None
+    # Makes what a shard of a cluster has beside the other subsystems, given the parts: `remote.posts.Remote`.
+    remote: Callable[[Any], Subsystem] | None = None
     kills: bool = True  # whether `kernel.kill` ends a process: a replay lets it continue to where its record ends

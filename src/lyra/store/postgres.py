@@ -95,18 +95,14 @@ class PostgresStore(SigningStore):
             raise ConfigError(f"durability is {durability!r}", hint="use 'process' or 'power'")
         _driver()
         self._durability = durability
-        plain_url, named = _without_schema(url)
+        plain_url, named = split_schema(url)
         self.schema = schema or named or "lyra"
         if not _SCHEMA.fullmatch(self.schema):
             raise ConfigError(
                 f"schema is {self.schema!r}", hint="use lower-case letters, digits and underscores, at most 63"
             )
-        self._location, self._secret = _describe(plain_url, self.schema)
+        self._location, self._secret = describe_url(plain_url, self.schema)
         self._url = Secret(plain_url)
-        from psycopg.conninfo import conninfo_to_dict
-
-        known = conninfo_to_dict(plain_url)
-        self._settings = {name: value for name, value in _ALIVE.items() if name not in known}
         self._is_repeatable = False  # inside a call that is made once more if the connection breaks
         self._connection: psycopg.Connection[Row] | None = None
         try:
@@ -131,18 +127,7 @@ class PostgresStore(SigningStore):
 
     # ------------------------------------------------------------ opening
     def _connect(self) -> psycopg.Connection[Row]:
-        driver = _driver()
-        try:
-            connection: psycopg.Connection[Row] = driver.connect(
-                self._url.reveal(), **self._settings, autocommit=True, application_name="lyra"
-            )
-            return connection
-        except driver.Error as error:
-            # Not chained: a driver's own exception may quote the URL.
-            raise StoreError(
-                f"cannot connect to {self.location}: {self._sentence(error)}",
-                hint="is the server running, and may this user connect to this database?",
-            ) from None
+        return connect(self._url.reveal(), self.location, self._secret)
 
     def _prepare(self) -> None:
         """Tell a new connection what every connection has to know."""
@@ -393,8 +378,30 @@ class PostgresStore(SigningStore):
 
     def _sentence(self, error: psycopg.Error) -> str:
         """Return the first line of a driver's message, without the password should it quote one."""
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        return line.replace(self._secret, "***") if self._secret else line
+        return first_line(error, self._secret)
+
+
+def connect(url: str, location: str, password: str) -> psycopg.Connection[Row]:
+    """Connect to a database by a URL without `schema=`; errors name the location and never the password."""
+    from psycopg.conninfo import conninfo_to_dict
+
+    driver = _driver()
+    settings = {name: value for name, value in _ALIVE.items() if name not in conninfo_to_dict(url)}
+    try:
+        connection: psycopg.Connection[Row] = driver.connect(url, **settings, autocommit=True, application_name="lyra")
+        return connection
+    except driver.Error as error:
+        # Not chained: a driver's own exception may quote the URL.
+        raise StoreError(
+            f"cannot connect to {location}: {first_line(error, password)}",
+            hint="is the server running, and may this user connect to this database?",
+        ) from None
+
+
+def first_line(error: Exception, password: str) -> str:
+    """Return the first line of a driver's message, without the password should it quote one."""
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return line.replace(password, "***") if password else line
 
 
 def _driver() -> Any:
@@ -414,7 +421,7 @@ def _marks(statement: str) -> bytes:
     return statement.replace("?", "%s").encode()
 
 
-def _without_schema(url: str) -> tuple[str, str | None]:
+def split_schema(url: str) -> tuple[str, str | None]:
     """Return the URL without Lyra's own `schema=`, which libpq would refuse, and the schema it names."""
     place, _, query = url.partition("?")
     settings = [setting for setting in query.split("&") if setting]
@@ -423,7 +430,7 @@ def _without_schema(url: str) -> tuple[str, str | None]:
     return f"{place}?{kept}" if kept else place, named[-1].removeprefix("schema=") if named else None
 
 
-def _describe(url: str, schema: str) -> tuple[str, str]:
+def describe_url(url: str, schema: str) -> tuple[str, str]:
     """Return the store's location without the password, and the password, so that messages can be redacted."""
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict

@@ -130,8 +130,8 @@ class Core(Generic[P]):
         self.tasks = Tasks()
         self.flight = Flight(self.came_to_its_end)
         self.forks: dict[str, dict[str, Any]] = {}  # processes that are forks of others: `Created.fork`, by pid
-        self.in_flight = 0  # effects at work
-        self.in_flight_repeatable = 0  # those of them that are journaled and idempotent: cut off, they are made again
+        # Effects at work, and those of them that are journaled and idempotent: cut off, they are made again.
+        self.in_flight = self.in_flight_repeatable = 0
         self.held: list[Any] = []  # processes stopped at the door while the kernel drains
         self._not_started()
         self.listening = False
@@ -158,6 +158,7 @@ class Core(Generic[P]):
         self.stop_process: Callable[..., None]  # Lifetimes.stop: a linked process ended
         self.stop_tree: Callable[..., None]  # Lifetimes.stop_tree: a process is killed with all that it spawned
         self.calls: Any  # what `ctx` calls: programs.context.Calls
+        self.remote: Any = None  # remote.posts.Remote of a shard: processes abroad
         self.taint: Any  # shared.taint.Taint: marks travel with messages, spawns and results
         self.find_replayed: Callable[[str], P | None] = lambda _: None  # Recovery: a child that came back
         self.confirm_lease: Callable[[Any], Awaitable[None]]  # Ownership.confirm: wait until the lease is renewed
@@ -306,6 +307,8 @@ class Core(Generic[P]):
 
     def lookup(self, pid_or_name: str) -> P | None:
         process = dict.get(self.processes, pid_or_name) or self.names.get(pid_or_name)
+        if process is None and self.remote is not None and (own := self.remote.own(pid_or_name)) is not None:
+            return self.lookup(own)
         return self.processes.get(pid_or_name) if process is None else process
 
     def find(self, pid_or_name: Any) -> P:

@@ -91,7 +91,7 @@ class Links:
         if left is right or right.pid in self._links.get(left.pid, ()):
             return
         if right.exit is not None:
-            self._signal(left, ExitSignal(right.pid, NO_PROCESS))
+            self.signal(left, ExitSignal(right.pid, NO_PROCESS))
             return
         self._core.record(left.pid, "process.linked", rows.Linked(right.pid))
         self.restore_link(left.pid, right.pid)
@@ -152,7 +152,7 @@ class Links:
                 # A supervisor hands nothing of a child that ended to the next one.
                 if is_told and not (other is process.parent and other.program == SUPERVISE):
                     self._core.taint.pass_on(process.pid, pid, "the end of")
-                self._signal(other, ExitSignal(process.pid, how.reason, text), how.error)
+                self.signal(other, ExitSignal(process.pid, how.reason, text), how.error)
         for ref in list(self._watched.get(process.pid, ())):
             watcher = self._core.processes.get(self._monitors[ref][0])
             self._forget(ref)
@@ -163,7 +163,8 @@ class Links:
         for ref in list(self._watching.get(process.pid, ())):
             self._forget(ref)
 
-    def _signal(self, process: Process, signal: ExitSignal, error: BaseException | None = None) -> None:
+    def signal(self, process: Process, signal: ExitSignal, error: BaseException | None = None) -> None:
+        """Tell a linked process of an end: a message where it traps exits, its own end elsewhere."""
         if process.traps:
             self._mailboxes.deliver(process, signal)
         elif signal.reason != "normal":

@@ -14,7 +14,7 @@ in `handle`, what `budget` gives in `journaled_call`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
@@ -108,6 +108,12 @@ class Context:
         """Return where others find it, also after a restart: with a `supervision` of its own, that is its guard's
         pid."""
         return self.own_process.known_as
+
+    @property
+    def address(self) -> str:
+        """Return where processes of other shards find it, `shard/pid`; its pid in a kernel that is no shard."""
+        remote = self.own_process.core.remote
+        return self.pid if remote is None else str(remote.address_of(self.pid))
 
     @property
     def name(self) -> str | None:
@@ -231,8 +237,15 @@ class Context:
         grant: Any = None,
         priority: str | None = None,
         recovery_attempts: int | None = None,
+        shard: str | None = None,
+        near: str | ChildHandle | None = None,
+        resources: Mapping[str, float] | None = None,
     ) -> ChildHandle[Any]:
-        """Start a child process; its Budget lies inside this one's, its Grant can only be narrower."""
+        """Start a child process; its Budget lies inside this one's, its Grant can only be narrower.
+
+        In a cluster it begins where `shard` says, `near` another process (by its address), or where the `resources`
+        are (`{"cpu": 4, "gpu": 1}`); without them on the shard of this process.
+        """
         if supervision is None:
             supervision = getattr(program, "supervision", None)
         if budget is None:
@@ -246,6 +259,8 @@ class Context:
         options = {"pid": pid, "name": name, "budget": budget, "grant": grant, "priority": priority}
         if recovery_attempts is not None:
             options["recovery_attempts"] = check_integer(recovery_attempts, "recovery_attempts")
+        if shard is not None or near is not None or resources is not None:
+            options["needs"] = {"shard": shard, "near": None if near is None else _pid(near), "resources": resources}
         child = self._spawn(programs.name(program), program, args, options)
         child.program = declared
         child.read_result = read_result
@@ -260,6 +275,9 @@ class Context:
         calls: Calls = core.calls
         args = tuple(args)
         key = next_key(process)
+        needs = options.pop("needs", None)
+        if needs is not None and (address := self._spawn_abroad(key, word, args, options, needs)) is not None:
+            return ChildHandle(self, None, address)
         digest = b""
         if core.journal is not None:
             digest = canonical_hash(word, args, {})
@@ -301,6 +319,23 @@ class Context:
         OwnContext(self.own_process).link(handle)
         return handle
 
+    def _spawn_abroad(
+        self, key: rows.Key, word: str, args: tuple[Any, ...], options: dict[str, Any], needs: dict[str, Any]
+    ) -> str | None:
+        """Start the program on another shard; gives its address, None where its place is this shard."""
+        process = self.own_process
+        if process.core.remote is None:
+            raise ConfigError(
+                "shard, near and resources say where in a cluster a process begins, and this kernel is in none",
+                hint="start hosts with `lyra cluster start`, or leave them out",
+            )
+        try:
+            address: str | None = process.core.remote.acts.spawn(process, key, word, args, options, needs)
+        except LyraError as refusal:
+            cut_short(process, key, refusal, form="spawn", name=to_fixed_name(word))
+            raise
+        return address
+
     def send(self, to: str | ChildHandle | Any, message: Any) -> Awaitable[Any]:
         """Put a message in another process's mailbox; await it to be held back while that one is full."""
         process = self.own_process
@@ -323,6 +358,9 @@ class Context:
             if not process.grant.is_all:
                 self.may_send(target, receiver)
             if receiver is None:
+                if core.remote is not None and core.remote.knows(target):
+                    sent: Awaitable[Any] = core.remote.acts.send(process, key, digest, target, message)
+                    return sent
                 raise NoSuchProcess(f"no process {target!r}", pid=target)
         except (
             LyraError
@@ -441,7 +479,10 @@ class Context:
         """Get one Down message when another process ends; the result names the monitor."""
         ref = f"{self.own_process.pid}#{next_key(self.own_process)}"
         self._tie(
-            "monitor", _pid(pid), lambda other: self.own_process.core.calls.links.monitor(self.own_process, other, ref)
+            "monitor",
+            _pid(pid),
+            lambda other: self.own_process.core.calls.links.monitor(self.own_process, other, ref),
+            {"ref": ref},
         )
         return ref
 
@@ -450,7 +491,13 @@ class Context:
             self.own_process,
             "demonitor",
             ref,
-            lambda: self.own_process.core.calls.links.demonitor(self.own_process, ref),
+            lambda: (
+                self.own_process.core.calls.links.demonitor(self.own_process, ref)
+                or (
+                    self.own_process.core.remote is not None
+                    and self.own_process.core.remote.ties.demonitor(self.own_process, ref)
+                )
+            ),
         )
 
     def trap_exit(self, on: bool = True) -> None:
@@ -475,7 +522,7 @@ class Context:
                 raise Denied(f"process {self.own_process.pid} did not spawn {target!r}", pid=target)
             self.own_process.core.calls.lifetimes.stop_tree(other, reason, grace_s=limit_s, overdue="killed")
 
-        self._tie("stop", target, tell)
+        self._tie("stop", target, tell, {"grace_s": limit_s, "reason": reason})
 
     def ready(self) -> None:
         """Tell the supervisor (or the process that spawned this one) that it has begun to work."""
@@ -485,16 +532,23 @@ class Context:
         elif comes_next(process, "ready"):  # its parent got the message and has ended since
             once(process, "ready", "", lambda: None)
 
-    def _tie(self, what: str, pid: str, make: Callable[[Process], object]) -> None:
+    def _tie(
+        self, what: str, pid: str, make: Callable[[Process], object], abroad: dict[str, Any] | None = None
+    ) -> None:
+        """Tie this process to another once; `abroad` is what more the shard of one that is not here has to know."""
         process = self.own_process
+        remote = process.core.remote
 
         def tie() -> None:
             other = find_addressed(process, pid)
             if not process.grant.is_all:
                 self.may_send(pid, other)
-            if other is None:
+            if other is not None:
+                make(other)
+            elif remote is not None and remote.knows(pid):
+                remote.ties.tie(process, what, pid, abroad or {})
+            else:
                 raise NoSuchProcess(f"no process {pid!r}", pid=pid)
-            make(other)
 
         once(self.own_process, what, pid, tie)
 

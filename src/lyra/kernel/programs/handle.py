@@ -235,9 +235,10 @@ class ChildHandle(Generic[Result_co]):
 
     @property
     def alive(self) -> bool:
-        """As of now; a program that must decide the same way twice waits instead."""
+        """As of now; a program that must decide the same way twice waits instead. One abroad is taken for alive."""
         process = self._look_up()
-        return process is not None and process.alive
+        remote = self._ctx.own_process.core.remote
+        return process.alive if process is not None else remote is not None and remote.knows(self._target)
 
     def send(self, message: Any) -> Awaitable[Any]:
         return self._ctx.send(self, message)
@@ -262,16 +263,19 @@ class ChildHandle(Generic[Result_co]):
                 return Exit(value["reason"], self._convert_result(value["result"]), error)
         try:
             process = self._look_up()
-            if process is None:
+            if process is not None:
+                if process.exit is None:
+                    await suspend(owner, _Watchers(process))
+                ended = process.exit
+            elif core.remote is not None and core.remote.knows(self._target):
+                ended = await core.remote.ties.wait(owner, key, self._target)
+            else:
                 raise NoSuchProcess(f"no process {self._target!r}", pid=self._target)
-            if process.exit is None:
-                await suspend(owner, _Watchers(process))
         except BaseException as cut:
             cut_short(owner, key, cut, form="wait", name=self._target)
             raise
-        ended = process.exit
         assert ended is not None
-        if core.taint.state.pids:
+        if process is not None and core.taint.state.pids:
             core.taint.pass_on(process.pid, owner.pid, "what came of")
         if isinstance(ended.error, Divergence) and ended.reason == "divergence":
             # Not an end that may be written down: with the right program the child continues, and so must its parent.

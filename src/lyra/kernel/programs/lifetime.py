@@ -489,6 +489,8 @@ class Lifetimes:
         for member in reversed(tree):
             if reason not in PLAIN_ENDS and member.exit is None and member.kill_reason is None:
                 self._core.taint.pass_on_from_here(member.pid, "the reason of")
+            if self._core.remote is not None and member.exit is None:
+                self._core.remote.ties.stop_children(member, reason)
             self.stop(member, reason, grace_s=grace_s, overdue=overdue)
 
     def stop(

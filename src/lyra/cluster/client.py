@@ -1,0 +1,245 @@
+"""A cluster as a program outside of it uses it: `lyra.cluster.connect(url)`.
+
+    async with lyra.cluster.connect("postgresql://…") as cluster:
+        job = await cluster.spawn(review, "https://…", resources={"gpu": 1})
+        await cluster.send(job.address, "hurry")
+        print((await job.wait()).result)
+
+The directory says which host has a shard. A call that meets a host that is gone, or that has given the shard away, is
+made again on the one that has it then, for up to `patience_s`; each call that changes something can be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Final
+
+from lyra.cluster import placement
+from lyra.cluster.directory import Directory, PostgresDirectory, View
+from lyra.cluster.peers import Carrier, GrpcCarrier, Unreachable
+from lyra.core import codec
+from lyra.core.budgets.budget import Budget
+from lyra.core.clock import SystemClock
+from lyra.core.ids import unique_id
+from lyra.core.naming import get_qualified_name
+from lyra.core.rights.capability import Grant
+from lyra.errors import ConfigError, Conflict, DeadlineExceeded, LyraError, ProcessError
+from lyra.kernel.base.tasks import Writer
+from lyra.kernel.journal.rows import error_from_row
+from lyra.kernel.process.links import form_of
+from lyra.kernel.process.process import Exit
+from lyra.kernel.programs.registry import program_of
+
+PATIENCE_S: Final = 30.0
+_WAIT_S: Final = 20.0  # in one call for the end of a process
+_RETRY_FIRST_S: Final = 0.05
+_RETRY_MOST_S: Final = 1.0
+
+
+class Cluster:
+    """A client of a cluster; see the module."""
+
+    def __init__(self, directory: Directory, carrier: Carrier, *, patience_s: float = PATIENCE_S) -> None:
+        self.directory = directory
+        self.view: View = directory.view()
+        self._carrier = carrier
+        self._patience_s = patience_s
+        self._id = f"~{unique_id()}"  # this client, as shards number its messages
+        self._sent: dict[str, int] = {}  # shard → number of the last message to it
+        self._turns: dict[str, asyncio.Lock] = {}  # messages to one shard go one after the other
+        self._writer: Writer | None = None
+
+    async def __aenter__(self) -> Cluster:
+        self._writer = Writer(asyncio.get_running_loop())
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._carrier.close()
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+        self.directory.close()
+
+    async def refresh(self) -> View:
+        """Read the directory again."""
+        if self._writer is None:
+            raise ProcessError("the cluster is not connected", hint="use `async with lyra.cluster.connect(…)`")
+        self.view = await self._writer.submit(self.directory.view)
+        return self.view
+
+    # ------------------------------------------------------------------ processes
+
+    async def spawn(
+        self,
+        program: Any,
+        *args: Any,
+        shard: str | None = None,
+        near: str | None = None,
+        resources: Mapping[str, float] | None = None,
+        pid: str | None = None,
+        name: str | None = None,
+        budget: Any = None,
+        grant: Any = None,
+        priority: str | None = None,
+    ) -> RemoteHandle:
+        """Start a program on the cluster; returns when it is durable. An existing pid of the shard gives that process.
+
+        The hosts know programs by name, from what they were started with: `lyra cluster start --load FILE.py`.
+        """
+        word = program if isinstance(program, str) else get_qualified_name(program_of(program))
+        needs = {"shard": shard, "near": near, "resources": resources}
+        data: dict[str, Any] = {"program": word, "args": codec.encode(args), "pid": pid or f"c-{unique_id()}"}
+        if name is not None:
+            data["name"] = name
+        if priority is not None:
+            data["priority"] = priority
+        if budget is not None:
+            data["budget"] = Budget.of(budget).to_data()["limits"]
+        if grant is not None:
+            data["grant"] = Grant.of(grant).to_data()
+        where = shard or placement.place(await self.refresh(), needs)
+        if where not in self.view.shards:
+            raise ConfigError(f"there is no shard {where!r}", hint="lyra cluster status lists them", key="shard")
+        made = await self.call_shard(where, "spawn", {"shard": where, **data})
+        return RemoteHandle(self, f"{where}/{made}")
+
+    def process(self, address: str) -> RemoteHandle:
+        """Return a handle on the process at an address."""
+        if "/" not in address:
+            raise ConfigError(f"{address!r} is no address", hint="an address is SHARD/PID, such as s2/p17")
+        return RemoteHandle(self, address)
+
+    async def send(self, address: str, message: Any) -> None:
+        """Put a message in the mailbox of a process, once; returns when it is durable there."""
+        shard, _, pid = self.process(address).address.partition("/")
+        async with self._turns.setdefault(shard, asyncio.Lock()):
+            number = self._sent.get(shard, 0) + 1
+            post = ["message", {"to": pid, "form": form_of(message), "message": codec.encode(message)}]
+            data = {"shard": shard, "from": self._id, "first": number, "posts": [codec.encode(post)]}
+            await self.call_shard(shard, "take", data)
+            self._sent[shard] = number
+
+    async def processes(self, *, everything: bool = False) -> list[dict[str, Any]]:
+        """List the processes of all hosts that answer, at the same time."""
+        rows: list[dict[str, Any]] = []
+        for _, answer in await self.ask_hosts("processes", {"all": everything}):
+            if isinstance(answer, list):
+                rows += answer
+        return rows
+
+    async def ask_hosts(
+        self, method: str, data: dict[str, Any], *, timeout_s: float = 1.0, hosts: Iterable[str] | None = None
+    ) -> list[tuple[str, Any]]:
+        """Ask all living hosts at once; gives the answer of each, or the LyraError why there is none."""
+        view = await self.refresh()
+        wanted = [row for row in view.alive() if hosts is None or row.name in hosts]
+        answers = await asyncio.gather(
+            *[self._carrier.call(row.address, method, data, timeout_s=timeout_s) for row in wanted],
+            return_exceptions=True,
+        )
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, LyraError):
+                raise answer
+        return [(row.name, answer) for row, answer in zip(wanted, answers, strict=True)]
+
+    # ------------------------------------------------------------------ calls
+
+    async def call_shard(self, shard: str, method: str, data: dict[str, Any], *, timeout_s: float = 10.0) -> Any:
+        """Call the host that has a shard, again while it moves from one host to another."""
+        clock = SystemClock()
+        until_s, delay_s = clock.monotonic() + self._patience_s, _RETRY_FIRST_S
+        while True:
+            error: LyraError
+            address = self.view.address_of(shard)
+            if address is None:
+                error = Conflict(f"shard {shard} is open on no host", hint="lyra cluster status says why", shard=shard)
+            else:
+                try:
+                    return await self._carrier.call(address, method, data, timeout_s=timeout_s)
+                except (Unreachable, DeadlineExceeded) as lost:
+                    error = lost
+                except Conflict as elsewhere:
+                    if not elsewhere.fields.get("elsewhere"):
+                        raise
+                    error = elsewhere
+                except ProcessError as closing:
+                    if type(closing) is not ProcessError:
+                        raise
+                    error = closing
+            if clock.monotonic() >= until_s:
+                raise error
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, _RETRY_MOST_S)
+            await self.refresh()
+
+
+class RemoteHandle:
+    """A process of the cluster as the outside holds it."""
+
+    def __init__(self, cluster: Cluster, address: str) -> None:
+        self._cluster = cluster
+        self.address = address
+
+    def __repr__(self) -> str:
+        return f"<RemoteHandle {self.address}>"
+
+    @property
+    def pid(self) -> str:
+        return self.address.partition("/")[2]
+
+    @property
+    def shard(self) -> str:
+        return self.address.partition("/")[0]
+
+    async def send(self, message: Any) -> None:
+        await self._cluster.send(self.address, message)
+
+    async def kill(self, reason: str = "killed") -> None:
+        data = {"shard": self.shard, "pid": self.pid, "reason": reason}
+        await self._cluster.call_shard(self.shard, "kill", data)
+
+    async def wait(self) -> Exit[Any]:
+        """Return how it ended, however often its shard moves meanwhile."""
+        data = {"shard": self.shard, "pid": self.pid, "within_s": _WAIT_S}
+        while True:
+            ended = await self._cluster.call_shard(self.shard, "wait", data, timeout_s=_WAIT_S + 10.0)
+            if ended is not None:
+                error = None if ended["error"] is None else error_from_row(ended["error"])
+                return Exit(ended["reason"], ended["result"], error)
+
+
+class _Connecting:
+    """What `connect` gives: a Cluster to be awaited, or entered with `async with`."""
+
+    def __init__(self, make: Callable[[], Awaitable[Cluster]]) -> None:
+        self._make = make
+        self._cluster: Cluster | None = None
+
+    def __await__(self) -> Generator[Any, None, Cluster]:
+        return self._make().__await__()
+
+    async def __aenter__(self) -> Cluster:
+        self._cluster = await self._make()
+        return self._cluster
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._cluster is not None:
+            await self._cluster.close()
+
+
+def connect(url: str, *, patience_s: float = PATIENCE_S) -> _Connecting:
+    """Connect to the cluster in a PostgreSQL database: `async with connect(url) as cluster`, or await it."""
+
+    async def make() -> Cluster:
+        directory = await asyncio.to_thread(PostgresDirectory, url, make=False)
+        cluster = Cluster(directory, GrpcCarrier(directory.secret), patience_s=patience_s)
+        return await cluster.__aenter__()
+
+    return _Connecting(make)

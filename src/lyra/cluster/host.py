@@ -1,0 +1,290 @@
+"""A host: the kernels of the shards that are its own at the moment, and the beat that keeps it in the cluster.
+
+    beat        renew the host's row, read the directory, work out the plan (`placement`), act on it
+    take        compare-and-set in the directory, then open a kernel on the shard's store: it waits out the lease of a
+                dead owner, and comes back as after any restart
+    give        close the kernel (effects in flight end, the lease is released), then assign the shard to the other host
+
+A host that cannot reach PostgreSQL keeps its kernels: each stops by itself before its lease is over. A host that was
+held still finds its shards assigned to others when it wakes, and its kernels fenced; it closes them and goes on with
+what the plan gives it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from glob import glob
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lyra._version import __version__
+from lyra.cluster import placement
+from lyra.cluster.calls import answer_call
+from lyra.cluster.directory import Directory, HostRow, View, check_name
+from lyra.cluster.peers import Carrier
+from lyra.core.clock import Clock, SystemClock
+from lyra.core.ids import unique_id
+from lyra.errors import Conflict, LyraError, NoSuchProcess
+from lyra.kernel.base.tasks import Tasks, Writer
+from lyra.kernel.base.waiting import resume
+from lyra.kernel.kernel import Kernel
+from lyra.kernel.remote.posts import Remote
+from lyra.kernel.seams import Seams
+from lyra.store.migrations import LATEST
+
+if TYPE_CHECKING:
+    from lyra.kernel.assembly import KernelParts
+
+_log: Final = logging.getLogger("lyra.cluster")
+BEATS_A_LEASE: Final = 6
+DRAIN_S: Final = 30.0  # that effects in flight get to end before their shard moves
+_CALL_S: Final = 10.0
+
+# Shard, what to open and the seams of a shard → a Kernel that is not open.
+MakeKernel = Callable[[str, Any, Seams], Kernel]
+SetUp = Callable[[Kernel], Awaitable[None] | None]
+
+
+class Host:
+    """See the module. `async with Host(…) as host:` joins, and leaves in order."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        carrier: Carrier,
+        *,
+        name: str,
+        address: str = "",
+        programs: Iterable[Any] = (),
+        setup: SetUp | None = None,
+        make_kernel: MakeKernel | None = None,
+        resources: Mapping[str, float] | None = None,
+        drain_s: float = DRAIN_S,
+        clock: Clock | None = None,
+        in_threads: bool = True,
+    ) -> None:
+        self.name = check_name(name, "a host's name")
+        self.directory = directory
+        self.carrier = carrier
+        self.kernels: dict[str, Kernel] = {}  # those that are open
+        self.view: View = directory.view()
+        self.row = HostRow(
+            self.name,
+            unique_id(),
+            address,
+            __version__,
+            LATEST,
+            resources={**find_resources(), **(resources or {})},
+        )
+        self._programs = tuple(programs)
+        self._setup = setup
+        self._make_kernel = make_kernel or self._make_plain_kernel
+        self._drain_s = drain_s
+        self._clock = clock or SystemClock()
+        self._in_threads = in_threads
+        self._writer: Writer | None = None
+        self._tasks = Tasks()
+        self._busy: set[str] = set()  # shards that are being opened, closed or given away
+        self._is_leaving = False
+        self._beaten = asyncio.Event()  # set after each beat; a new one is made for the next
+        self.problem = ""  # why the last beat failed
+
+    # ------------------------------------------------------------------ joining and leaving
+
+    async def __aenter__(self) -> Host:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        self._writer = Writer(asyncio.get_running_loop()) if self._in_threads else None
+        self.view = await self._ask(self.directory.join, self.row)
+        self._tasks.start(self._beat_on(), name=f"lyra-host {self.name}")
+
+    async def close(self) -> None:
+        """Give the shards away, or leave them free where nobody takes them, and leave the cluster."""
+        self._is_leaving = True
+        while self._busy:
+            await self._pause(0.02)
+        await asyncio.gather(*[self._close_shard(shard, self._drain_s) for shard in list(self.kernels)])
+        for shard in self.view.shards.values():
+            if shard.host == self.name:
+                with suppress(LyraError):
+                    await self._ask(self.directory.assign, shard.name, "", shard.moves)
+        with suppress(LyraError):
+            await self._ask(self.directory.leave, self.row)
+        await self._tasks.close()
+        await self.carrier.close()
+        if self._writer is not None:
+            self._writer.close()
+
+    async def drained(self) -> None:
+        """Return when this host has no shard any more."""
+        while self.kernels or self._busy:
+            await self._pause(self.view.lease_s / BEATS_A_LEASE)
+
+    async def _ask(self, fn: Callable[..., Any], *args: Any) -> Any:
+        return fn(*args) if self._writer is None else await self._writer.submit(fn, *args)
+
+    async def _pause(self, seconds: float) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = self._clock.call_at(self._clock.monotonic() + seconds, lambda: resume(done))
+        try:
+            await done
+        finally:
+            timer.cancel()
+
+    # ------------------------------------------------------------------ the beat
+
+    async def _beat_on(self) -> None:
+        while not self._is_leaving:
+            try:
+                await self.beat()
+                self.problem = ""
+            except LyraError as error:
+                if error.message != self.problem:
+                    _log.warning("host %s: %s", self.name, error)
+                self.problem = error.message
+                if isinstance(error, Conflict):
+                    await self._rejoin()
+            await self._pause(self.view.lease_s / BEATS_A_LEASE)
+
+    async def beat(self) -> None:
+        """Renew, look, and begin what the plan says."""
+        self.row = msgspec.structs.replace(self.row, load=self._measure_load())
+        moving = set(self._busy)  # the view may be older than the end of what they are at
+        self.view = view = await self._ask(self.directory.renew, self.row)
+        known = view.hosts.get(self.name)
+        if known is not None and known.state != self.row.state:
+            self.row = msgspec.structs.replace(self.row, state=known.state)
+        what = placement.plan(view, self.name)
+        for shard in what.take:
+            if shard not in moving and await self._ask(
+                self.directory.assign, shard, self.name, view.shards[shard].moves
+            ):
+                self._begin(shard, self._open_shard(shard))
+        for shard, taker in what.give:
+            if shard in self.kernels and shard not in moving:
+                self._begin(shard, self._give_shard(shard, taker, view.shards[shard].moves))
+        for shard, row in view.shards.items():
+            kernel = self.kernels.get(shard)
+            if shard in moving:
+                continue
+            if row.host == self.name and kernel is None:
+                self._begin(shard, self._open_shard(shard))
+            elif kernel is not None and (row.host != self.name or kernel.failure is not None):
+                self._begin(shard, self._close_shard(shard, 0.0))
+        beaten, self._beaten = self._beaten, asyncio.Event()
+        beaten.set()
+
+    async def until_beaten(self) -> None:
+        """Return after the next beat."""
+        await self._beaten.wait()
+
+    async def _rejoin(self) -> None:
+        """Enter the directory again under the same name: the row was removed, or the lease ran out."""
+        with suppress(LyraError):
+            self.row = msgspec.structs.replace(self.row, life=unique_id())
+            self.view = await self._ask(self.directory.join, self.row)
+
+    def _begin(self, shard: str, work: Any) -> None:
+        if shard in self._busy or self._is_leaving:
+            work.close()
+            return
+        self._busy.add(shard)
+        task = self._tasks.start(work, name=f"lyra-host {self.name} {shard}")
+        task.add_done_callback(lambda _: self._busy.discard(shard))
+
+    def _measure_load(self) -> dict[str, float]:
+        load = {f"processes.{shard}": float(kernel.live) for shard, kernel in self.kernels.items()}
+        return {"processes": sum(load.values()), **load}
+
+    # ------------------------------------------------------------------ shards
+
+    def _make_plain_kernel(self, _shard: str, store: Any, seams: Seams) -> Kernel:
+        lease_s = self.view.lease_s
+        return Kernel(store, programs=self._programs, lease_s=lease_s, lease_wait_s=lease_s + 1.0, seams=seams)
+
+    async def _open_shard(self, shard: str) -> None:
+        kernel = None
+        try:
+            store = await self._ask(self.directory.store_of, shard)
+            kernel = self._make_kernel(shard, store, Seams(remote=lambda parts: self._make_remote(parts, shard)))
+            await kernel.start()
+            if self._setup is not None:
+                began = self._setup(kernel)
+                if began is not None:
+                    await began
+            self.kernels[shard] = kernel
+            _log.info("host %s has shard %s", self.name, shard)
+            note = ""
+        except LyraError as error:
+            _log.warning("host %s cannot open shard %s: %s", self.name, shard, error)
+            note = error.message
+            if kernel is not None:
+                with suppress(LyraError):
+                    await kernel.close(drain_s=0.0)
+        known = self.view.shards.get(shard)
+        if known is None or known.note != note or known.format != LATEST:
+            with suppress(LyraError):
+                await self._ask(self.directory.note, shard, note, LATEST)
+
+    def _make_remote(self, parts: KernelParts, shard: str) -> Remote:
+        async def deliver(to: str, first: int, posts: list[bytes]) -> int:
+            data = {"shard": to, "from": shard, "first": first, "posts": posts}
+            return int(await self.call_shard(to, "take", data))
+
+        remote = Remote(parts, shard, self.view.shards, deliver)
+        remote.acts.place = lambda needs: placement.place(self.view, needs, here=shard)
+        return remote
+
+    async def _close_shard(self, shard: str, drain_s: float) -> None:
+        kernel = self.kernels.pop(shard, None)
+        if kernel is not None:
+            lost = kernel.failure is not None
+            with suppress(LyraError):
+                await kernel.close(drain_s=0.0 if lost else drain_s)
+            _log.info("host %s has given shard %s back", self.name, shard)
+
+    async def _give_shard(self, shard: str, taker: str, moves: int) -> None:
+        await self._close_shard(shard, self._drain_s)
+        with suppress(LyraError):
+            await self._ask(self.directory.assign, shard, taker, moves)
+
+    # ------------------------------------------------------------------ calls
+
+    def kernel_of(self, shard: str) -> Kernel:
+        """Return the kernel of a shard that is open here; Conflict with the field `elsewhere` where it is not."""
+        kernel = self.kernels.get(shard)
+        if kernel is None or kernel.failure is not None or not kernel.open:
+            raise Conflict(f"shard {shard} is not open on host {self.name}", elsewhere=True, shard=shard)
+        return kernel
+
+    async def answer(self, method: str, data: Any) -> Any:
+        """Answer a call of another host or of a client."""
+        return await answer_call(self, method, data)
+
+    async def call_shard(self, shard: str, method: str, data: dict[str, Any], *, timeout_s: float = _CALL_S) -> Any:
+        """Call the host that has a shard, which may be this one; once. Conflict where none has it at the moment."""
+        if shard in self.kernels:
+            return await self.answer(method, data)
+        row = self.view.shards.get(shard)
+        if row is None:
+            raise NoSuchProcess(f"there is no shard {shard!r}", shard=shard)
+        address = self.view.address_of(shard)
+        if address is None or row.host == self.name:
+            raise Conflict(f"shard {shard} is open on no host at the moment", elsewhere=True, shard=shard)
+        return await self.carrier.call(address, method, data, timeout_s=timeout_s)
+
+
+def find_resources() -> dict[str, float]:
+    """Return what this machine has: processors, and the graphics cards that it shows."""
+    cards = glob("/dev/nvidia[0-9]*")
+    return {"cpu": float(os.cpu_count() or 1), **({"gpu": float(len(cards))} if cards else {})}
