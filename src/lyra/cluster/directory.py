@@ -34,8 +34,8 @@ _TABLES: Final = (
         id integer PRIMARY KEY CHECK (id = 1), secret text NOT NULL, lease_s double precision NOT NULL)""",
     """CREATE TABLE IF NOT EXISTS hosts (
         name text PRIMARY KEY, life text NOT NULL, address text NOT NULL, version text NOT NULL,
-        format integer NOT NULL, state text NOT NULL, resources text NOT NULL, load text NOT NULL, since double precision NOT NULL,
-        expires_at double precision NOT NULL)""",
+        format integer NOT NULL, state text NOT NULL, resources text NOT NULL, load text NOT NULL,
+        since double precision NOT NULL, expires_at double precision NOT NULL)""",
     """CREATE TABLE IF NOT EXISTS shards (
         name text PRIMARY KEY, number integer NOT NULL UNIQUE, host text NOT NULL, moves bigint NOT NULL,
         format integer NOT NULL, note text NOT NULL)""",
@@ -227,7 +227,10 @@ class PostgresDirectory:
         return View(
             float(now),
             self.lease_s,
-            {row[0]: HostRow(*row[:6], read(row[6]), read(row[7]), row[8], row[9]) for row in hosts},
+            {
+                row[0]: HostRow(*row[:6], resources=read(row[6]), load=read(row[7]), since=row[8], expires_at=row[9])
+                for row in hosts
+            },
             {row[0]: ShardRow(*row) for row in shards},
         )
 
