@@ -224,14 +224,9 @@ class PostgresDirectory:
             )
             shards = ask("SELECT name, number, host, moves, format, note FROM shards ORDER BY number")
         read = msgspec.json.decode
+        rows = [HostRow(*row[:6], read(row[6]), read(row[7]), *row[8:]) for row in hosts]  # type: ignore[call-arg]
         return View(
-            float(now),
-            self.lease_s,
-            {
-                row[0]: HostRow(*row[:6], resources=read(row[6]), load=read(row[7]), since=row[8], expires_at=row[9])
-                for row in hosts
-            },
-            {row[0]: ShardRow(*row) for row in shards},
+            float(now), self.lease_s, {row.name: row for row in rows}, {row[0]: ShardRow(*row) for row in shards}
         )
 
     def assign(self, shard: str, host: str, moves: int) -> bool:

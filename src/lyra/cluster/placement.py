@@ -11,6 +11,7 @@ time.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
 from lyra.cluster.directory import UP, HostRow, View
@@ -43,33 +44,54 @@ def plan(view: View, me: str) -> Plan:
             held[shard.host].append(name)
         else:
             orphans.append(name)
-    take = []
-    for name in orphans:
-        taker = _neediest(view, wanted, held, view.shards[name].format)
-        if taker is None:
-            continue
-        held[taker].append(name)
-        if taker == me:
-            take.append(name)
+    if orphans:
+        takers = _Takers(view, [(len(held[name]) - share, name) for name, share in wanted.items()])
+        chosen = [(name, takers.next(view.shards[name].format)) for name in orphans]
+        return Plan(take=tuple(name for name, taker in chosen if taker == me))
+    surplus = len(held.get(me, ())) - wanted.get(me, 0)
+    if surplus <= 0:
+        return Plan()
+    leaving = me not in wanted
+    # Every host above its share works out the same list of those below theirs, and begins at another place of it.
+    takers = _Takers(view, [(len(held[name]) - share, name) for name, share in wanted.items() if name != me])
+    if not leaving:
+        above = [name for name in sorted(held) if len(held[name]) > wanted.get(name, 0)]
+        for _ in range(above.index(me)):
+            takers.next(0)
     give = []
-    if not orphans and me in held:
-        surplus = len(held[me]) - wanted.get(me, 0)
-        leaving = me not in wanted
-        for name in held[me][: surplus if leaving else min(surplus, 1)]:
-            taker = _neediest(view, wanted, held, view.shards[name].format, but=me)
-            if taker is None or not (leaving or len(held[taker]) < wanted[taker]):
-                continue
-            held[taker].append(name)
+    for name in held[me][: surplus if leaving else 1]:
+        taker = takers.next(view.shards[name].format, only_below=not leaving)
+        if taker is not None:
             give.append((name, taker))
-    return Plan(tuple(take), tuple(give))
+    return Plan(give=tuple(give))
 
 
-def _neediest(
-    view: View, wanted: Mapping[str, int], held: Mapping[str, list[str]], needs: int, but: str = ""
-) -> str | None:
-    """Return the host that is furthest below its share and can open a store of this form; None where none can."""
-    able = [name for name in wanted if name != but and view.hosts[name].format >= needs]
-    return min(able, key=lambda name: (len(held[name]) - wanted[name], name), default=None)
+class _Takers:
+    """The hosts that take shards, the one that is furthest below its share first."""
+
+    def __init__(self, view: View, shortfalls: list[tuple[int, str]]) -> None:
+        self._view = view
+        self._heap = shortfalls
+        heapify(self._heap)
+
+    def next(self, needs: int, *, only_below: bool = False) -> str | None:
+        """Return the next host that can open a store of this form, and count one more shard as its own; None where
+        none can, or with `only_below` where none is below its share."""
+        unable = []
+        taker = None
+        while self._heap:
+            shortfall, name = heappop(self._heap)
+            if only_below and shortfall >= 0:
+                unable.append((shortfall, name))
+                break
+            if self._view.hosts[name].format >= needs:
+                heappush(self._heap, (shortfall + 1, name))
+                taker = name
+                break
+            unable.append((shortfall, name))
+        for entry in unable:
+            heappush(self._heap, entry)
+        return taker
 
 
 def place(view: View, needs: Mapping[str, Any], here: str = "") -> str:
