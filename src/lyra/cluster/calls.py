@@ -99,6 +99,10 @@ def describe_process(shard: str, process: Process) -> dict[str, Any]:
     }
 
 
+async def _give(host: Host, data: dict[str, Any]) -> str | None:
+    return await host.give(data["to"], data["format"])
+
+
 async def _status(host: Host, _data: dict[str, Any]) -> dict[str, Any]:
     """Tell what the host knows of itself: its shards, posts that wait, what is wrong."""
     shards = {
@@ -116,6 +120,7 @@ CALLS: Final[dict[str, Callable[[Host, dict[str, Any]], Awaitable[Any]]]] = {
     "spawn": _spawn,
     "wait": _wait,
     "kill": _kill,
+    "give": _give,
     "processes": _processes,
     "status": _status,
 }

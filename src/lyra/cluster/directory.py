@@ -4,6 +4,9 @@ Three tables in the schema of the cluster's URL (`lyra`, or `?schema=name`); sha
 schema `lyra_s1`. A host keeps its row alive by renewing it; the clock is the server's. The assignment of a shard
 changes only by compare-and-set of its number of moves, so two hosts never both believe to have made the same move.
 
+Every change has a number, so that a host that renews is told only of rows that changed since it looked last, of the
+hosts that are dead, and of the load of a few others: what a beat reads does not grow with the cluster.
+
 The directory decides nothing about safety: who may write to a shard is decided by the lease in the shard's own store.
 A wrong entry here costs time and no more.
 """
@@ -11,7 +14,7 @@ A wrong entry here costs time and no more.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
@@ -28,19 +31,44 @@ _MAKING: Final = 0x4C796361  # the advisory lock that lets one process at a time
 
 UP: Final = "up"
 DRAINING: Final = "draining"  # it gives its shards away and takes none
+LEFT: Final = "left"  # it is no part of the cluster any more; the row tells the others
 
 _TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS cluster (
-        id integer PRIMARY KEY CHECK (id = 1), secret text NOT NULL, lease_s double precision NOT NULL)""",
+        id integer PRIMARY KEY CHECK (id = 1), secret text NOT NULL, lease_s double precision NOT NULL,
+        changes bigint NOT NULL)""",
     """CREATE TABLE IF NOT EXISTS hosts (
         name text PRIMARY KEY, life text NOT NULL, address text NOT NULL, version text NOT NULL,
         format integer NOT NULL, state text NOT NULL, resources text NOT NULL, load text NOT NULL,
-        since double precision NOT NULL, expires_at double precision NOT NULL)""",
+        since double precision NOT NULL, expires_at double precision NOT NULL, change bigint NOT NULL)""",
+    "CREATE INDEX IF NOT EXISTS hosts_expiry ON hosts (expires_at)",
     """CREATE TABLE IF NOT EXISTS shards (
         name text PRIMARY KEY, number integer NOT NULL UNIQUE, host text NOT NULL, moves bigint NOT NULL,
-        format integer NOT NULL, note text NOT NULL)""",
+        format integer NOT NULL, note text NOT NULL, change bigint NOT NULL)""",
 )
 _NOW: Final = "extract(epoch FROM clock_timestamp())"
+# Each change takes the row of the cluster first: changes become visible in the order of their numbers.
+_CHANGE: Final = "WITH change AS (UPDATE cluster SET changes = changes + 1 RETURNING changes)"
+_NUMBER: Final = "(SELECT changes FROM change)"
+_JOIN: Final = (
+    f"{_CHANGE} INSERT INTO hosts (name, life, address, version, format, state, resources, load, since, expires_at,"  # noqa: S608
+    f" change) SELECT %s, %s, %s, %s, %s, %s, %s, %s, {_NOW}, {_NOW} + %s, changes FROM change"
+)
+_SET_STATE: Final = (
+    f"{_CHANGE} UPDATE hosts SET state = %s, change = {_NUMBER}"  # noqa: S608 - constants
+    " WHERE name = %s AND (life = %s OR %s) AND state <> 'left' RETURNING name"
+)
+_ASSIGN: Final = (
+    f"{_CHANGE} UPDATE shards SET host = %s, moves = moves + 1, change = {_NUMBER}"  # noqa: S608 - constants
+    " WHERE name = %s AND moves = %s RETURNING name"
+)
+_NOTE: Final = (
+    f"{_CHANGE} UPDATE shards SET note = %s, format = greatest(format, %s), change = {_NUMBER}"  # noqa: S608
+    " WHERE name = %s RETURNING name"
+)
+_HOST: Final = "SELECT name, life, address, version, format, state, resources, load, since FROM hosts"
+_SHARD: Final = "SELECT name, number, host, moves, format, note FROM shards"
+_LOADS: Final = 16  # of other hosts, told at each beat
 
 
 class HostRow(msgspec.Struct, frozen=True):
@@ -55,7 +83,6 @@ class HostRow(msgspec.Struct, frozen=True):
     resources: Mapping[str, float] = {}
     load: Mapping[str, float] = {}
     since: float = 0.0
-    expires_at: float = 0.0
 
 
 class ShardRow(msgspec.Struct, frozen=True):
@@ -76,13 +103,36 @@ class View(msgspec.Struct, frozen=True):
     lease_s: float
     hosts: Mapping[str, HostRow]
     shards: Mapping[str, ShardRow]
+    expired: frozenset[str] = frozenset()  # hosts that have not renewed their rows in time
+    changes: int = 0  # the number of the last change
 
     def is_alive(self, host: str) -> bool:
-        row = self.hosts.get(host)
-        return row is not None and row.expires_at > self.now
+        return host in self.hosts and host not in self.expired
 
     def alive(self) -> list[HostRow]:
-        return [row for name, row in sorted(self.hosts.items()) if row.expires_at > self.now]
+        return [row for name, row in sorted(self.hosts.items()) if name not in self.expired]
+
+    def with_changes(
+        self,
+        now: float,
+        changes: int,
+        expired: Iterable[str],
+        hosts: Iterable[HostRow],
+        shards: Iterable[ShardRow],
+        loads: Mapping[str, Mapping[str, float]],
+    ) -> View:
+        """Return the view after the rows that changed, and with the loads that are told."""
+        dead = frozenset(expired)
+        known: Mapping[str, HostRow] = self.hosts
+        changed = {row.name: row for row in hosts}
+        loaded = {name: load for name, load in loads.items() if name in known or name in changed}
+        if changed or loaded:
+            table = {**known, **changed}
+            table.update({name: msgspec.structs.replace(table[name], load=load) for name, load in loaded.items()})
+            known = {name: row for name, row in table.items() if row.state != LEFT}
+        moved = {row.name: row for row in shards}
+        rows = {**self.shards, **moved} if moved else self.shards
+        return View(now, self.lease_s, known, rows, dead & known.keys(), changes)
 
     def address_of(self, shard: str) -> str | None:
         """Return the address of the host that a shard is assigned to, if that one is alive."""
@@ -100,8 +150,9 @@ class Directory(Protocol):
         """Enter a host; Conflict while another one of that name is alive."""
         ...
 
-    def renew(self, host: HostRow) -> View:
-        """Keep a host's row alive; Conflict where it is gone or another start's by now."""
+    def renew(self, host: HostRow, known: View) -> View:
+        """Keep a host's row alive, and return what it knows with all changes since; Conflict where the row is gone or
+        another start's by now."""
         ...
 
     def view(self) -> View: ...
@@ -143,6 +194,7 @@ class PostgresDirectory:
         self.schema = named or "lyra"
         self.location, self._hidden = describe_url(self._plain_url, self.schema)
         self._connection: Any = None
+        self._entropy = Entropy()
         if make:
             self._make(shards, lease_s)
         row = self._read("SELECT secret, lease_s FROM cluster")
@@ -160,12 +212,12 @@ class PostgresDirectory:
             for table in _TABLES:
                 ask(table)
             ask(
-                "INSERT INTO cluster VALUES (1, %s, %s) ON CONFLICT (id) DO NOTHING",
+                "INSERT INTO cluster VALUES (1, %s, %s, 1) ON CONFLICT (id) DO NOTHING",
                 (Entropy().token(), 3.0 if lease_s is None else lease_s),
             )
             known = int(ask("SELECT count(*) FROM shards")[0][0])
             for number in range(known + 1, max(known, shards or (0 if known else SHARDS)) + 1):
-                ask("INSERT INTO shards VALUES (%s, %s, '', 0, 0, '')", (f"s{number}", number))
+                ask("INSERT INTO shards VALUES (%s, %s, '', 0, 0, '', 1)", (f"s{number}", number))
 
     def store_of(self, shard: str) -> str:
         sign = "&" if "?" in self._plain_url else "?"
@@ -176,7 +228,7 @@ class PostgresDirectory:
     def join(self, host: HostRow) -> View:
         with self._transaction() as ask:
             held = ask(
-                f"SELECT life, expires_at > {_NOW} FROM hosts WHERE name = %s FOR UPDATE",  # noqa: S608 - a constant
+                f"SELECT life, expires_at > {_NOW} AND state <> 'left' FROM hosts WHERE name = %s FOR UPDATE",  # noqa: S608 - a constant
                 (host.name,),
             )
             if held and held[0][1] and held[0][0] != host.life:
@@ -186,62 +238,58 @@ class PostgresDirectory:
                     name=host.name,
                 )
             ask("DELETE FROM hosts WHERE name = %s", (host.name,))
+            tables = (msgspec.json.encode(host.resources).decode(), msgspec.json.encode(host.load).decode())
             ask(
-                f"INSERT INTO hosts VALUES (%s, %s, %s, %s, %s, %s, %s, %s, {_NOW}, {_NOW} + %s)",  # noqa: S608
-                (*self._values(host), self.lease_s),
+                _JOIN,
+                (host.name, host.life, host.address, host.version, host.format, host.state, *tables, self.lease_s),
             )
         return self.view()
 
-    @staticmethod
-    def _values(host: HostRow) -> tuple[Any, ...]:
-        tables = (msgspec.json.encode(host.resources).decode(), msgspec.json.encode(host.load).decode())
-        return (host.name, host.life, host.address, host.version, host.format, host.state, *tables)
-
-    def renew(self, host: HostRow) -> View:
+    def renew(self, host: HostRow, known: View) -> View:
         with self._transaction() as ask:
             kept = ask(
-                f"UPDATE hosts SET expires_at = {_NOW} + %s, load = %s, address = %s"  # noqa: S608 - a constant
-                " WHERE name = %s AND life = %s RETURNING name",
-                (self.lease_s, msgspec.json.encode(host.load).decode(), host.address, host.name, host.life),
+                f"UPDATE hosts SET expires_at = {_NOW} + %s, load = %s WHERE name = %s AND life = %s"  # noqa: S608
+                " AND state <> 'left' RETURNING name",
+                (self.lease_s, msgspec.json.encode(host.load).decode(), host.name, host.life),
             )
-            if not kept:
-                raise Conflict(f"the row of host {host.name!r} is gone, or another start's by now", name=host.name)
-        return self.view()
+        if not kept:
+            raise Conflict(f"the row of host {host.name!r} is gone, or another start's by now", name=host.name)
+        return self._look(known)
 
     def set_state(self, host: str, state: str) -> bool:
-        return bool(self._read("UPDATE hosts SET state = %s WHERE name = %s RETURNING name", (state, host)))
+        return bool(self._read(_SET_STATE, (state, host, "", True)))
 
     def leave(self, host: HostRow) -> None:
-        self._read("DELETE FROM hosts WHERE name = %s AND life = %s RETURNING name", (host.name, host.life))
+        self._read(_SET_STATE, (LEFT, host.name, host.life, False))
 
     # ------------------------------------------------------------------ shards
 
     def view(self) -> View:
-        with self._transaction() as ask:
-            ((now,),) = ask(f"SELECT {_NOW}")
-            hosts = ask(
-                "SELECT name, life, address, version, format, state, resources, load, since, expires_at FROM hosts"
-            )
-            shards = ask("SELECT name, number, host, moves, format, note FROM shards ORDER BY number")
+        return self._look(View(0.0, self.lease_s, {}, {}))
+
+    def _look(self, known: View) -> View:
+        """Return a view with all that changed since."""
         read = msgspec.json.decode
-        rows = [HostRow(*row[:6], read(row[6]), read(row[7]), *row[8:]) for row in hosts]  # type: ignore[call-arg]
-        return View(
-            float(now), self.lease_s, {row.name: row for row in rows}, {row[0]: ShardRow(*row) for row in shards}
-        )
+        with self._transaction() as ask:
+            ((now, changes),) = ask(f"SELECT {_NOW}, changes FROM cluster")  # noqa: S608 - a constant
+            expired = [row[0] for row in ask(f"SELECT name FROM hosts WHERE expires_at <= {_NOW}")]  # noqa: S608
+            hosts: list[tuple[Any, ...]] = []
+            shards: list[tuple[Any, ...]] = []
+            if changes != known.changes:
+                hosts = ask(f"{_HOST} WHERE change > %s", (known.changes,))
+                shards = ask(f"{_SHARD} WHERE change > %s ORDER BY number", (known.changes,))
+            names = list(known.hosts)
+            start = names[self._entropy.bits() % len(names)] if names else ""
+            loads = ask("SELECT name, load FROM hosts WHERE name >= %s ORDER BY name LIMIT %s", (start, _LOADS))
+        rows = [HostRow(*row[:6], read(row[6]), read(row[7]), row[8]) for row in hosts]  # type: ignore[call-arg]
+        loaded = {name: read(load) for name, load in loads}
+        return known.with_changes(float(now), int(changes), expired, rows, [ShardRow(*row) for row in shards], loaded)
 
     def assign(self, shard: str, host: str, moves: int) -> bool:
-        return bool(
-            self._read(
-                "UPDATE shards SET host = %s, moves = moves + 1 WHERE name = %s AND moves = %s RETURNING name",
-                (host, shard, moves),
-            )
-        )
+        return bool(self._read(_ASSIGN, (host, shard, moves)))
 
     def note(self, shard: str, note: str, format_number: int) -> None:
-        self._read(
-            "UPDATE shards SET note = %s, format = greatest(format, %s) WHERE name = %s RETURNING name",
-            (note, format_number, shard),
-        )
+        self._read(_NOTE, (note, format_number, shard))
 
     # ------------------------------------------------------------------ the connection
 
@@ -297,48 +345,83 @@ class MemoryDirectory:
         self.lease_s = lease_s
         self._now = now
         self._hosts: dict[str, HostRow] = {}
+        self._expires_at: dict[str, float] = {}
         self._shards = {name: ShardRow(name, number) for number, name in enumerate(shards, 1)}
         self._stores = stores
+        self._changes = 1
+        self._changed: dict[str, int] = {}  # row of a host or a shard → number of its last change, the oldest first
+        for name in shards:
+            self._change(f"shard {name}", 1)
+
+    def _change(self, row: str, number: int | None = None) -> None:
+        self._changes = self._changes + 1 if number is None else number
+        self._changed.pop(row, None)
+        self._changed[row] = self._changes
 
     def join(self, host: HostRow) -> View:
         held = self._hosts.get(host.name)
-        if held is not None and held.expires_at > self._now() and held.life != host.life:
+        if held is not None and held.state != LEFT and self._is_alive(host.name) and held.life != host.life:
             raise Conflict(f"a host named {host.name!r} is in the cluster already", name=host.name)
         now = self._now()
-        self._hosts[host.name] = msgspec.structs.replace(host, since=now, expires_at=now + self.lease_s)
+        self._hosts[host.name] = msgspec.structs.replace(host, since=now)
+        self._expires_at[host.name] = now + self.lease_s
+        self._change(f"host {host.name}")
         return self.view()
 
-    def renew(self, host: HostRow) -> View:
+    def _is_alive(self, name: str) -> bool:
+        return self._expires_at[name] > self._now()
+
+    def renew(self, host: HostRow, known: View) -> View:
         held = self._hosts.get(host.name)
-        if held is None or held.life != host.life:
+        if held is None or held.life != host.life or held.state == LEFT:
             raise Conflict(f"the row of host {host.name!r} is gone, or another start's by now", name=host.name)
-        self._hosts[host.name] = msgspec.structs.replace(held, load=host.load, expires_at=self._now() + self.lease_s)
-        return self.view()
+        self._hosts[host.name] = msgspec.structs.replace(held, load=host.load)
+        self._expires_at[host.name] = self._now() + self.lease_s
+        return self._look(known)
 
     def view(self) -> View:
-        return View(self._now(), self.lease_s, dict(self._hosts), dict(self._shards))
+        return self._look(View(0.0, self.lease_s, {}, {}))
+
+    def _look(self, known: View) -> View:
+        hosts, shards = [], []
+        for row in reversed(self._changed):
+            if self._changed[row] <= known.changes:
+                break
+            kind, _, name = row.partition(" ")
+            if kind == "host":
+                hosts.append(self._hosts[name])
+            else:
+                shards.append(self._shards[name])
+        now = self._now()
+        expired = [name for name, until in self._expires_at.items() if until <= now]
+        loads = {name: self._hosts[name].load for name in list(self._hosts)[:_LOADS]}
+        return known.with_changes(now, self._changes, expired, hosts, reversed(shards), loads)
 
     def assign(self, shard: str, host: str, moves: int) -> bool:
         row = self._shards[shard]
         if row.moves != moves:
             return False
         self._shards[shard] = msgspec.structs.replace(row, host=host, moves=moves + 1)
+        self._change(f"shard {shard}")
         return True
 
     def note(self, shard: str, note: str, format_number: int) -> None:
         row = self._shards[shard]
         self._shards[shard] = msgspec.structs.replace(row, note=note, format=max(row.format, format_number))
+        self._change(f"shard {shard}")
 
     def set_state(self, host: str, state: str) -> bool:
-        if host not in self._hosts:
+        if host not in self._hosts or self._hosts[host].state == LEFT:
             return False
         self._hosts[host] = msgspec.structs.replace(self._hosts[host], state=state)
+        self._change(f"host {host}")
         return True
 
     def leave(self, host: HostRow) -> None:
         held = self._hosts.get(host.name)
         if held is not None and held.life == host.life:
-            del self._hosts[host.name]
+            self._hosts[host.name] = msgspec.structs.replace(held, state=LEFT)
+            self._change(f"host {host.name}")
 
     def store_of(self, shard: str) -> Any:
         return self._stores[shard]

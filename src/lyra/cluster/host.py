@@ -3,7 +3,8 @@
     beat        renew the host's row, read the directory, work out the plan (`placement`), act on it
     take        compare-and-set in the directory, then open a kernel on the shard's store: it waits out the lease of a
                 dead owner, and comes back as after any restart
-    give        close the kernel (effects in flight end, the lease is released), then assign the shard to the other host
+    ask         a host below its share that has nothing to open asks one above its own for a shard: that one closes
+                the kernel (effects in flight end, the lease is released) and assigns the shard to the one that asked
 
 A host that cannot reach PostgreSQL keeps its kernels: each stops by itself before its lease is over. A host that was
 held still finds its shards assigned to others when it wakes, and its kernels fenced; it closes them and goes on with
@@ -44,6 +45,8 @@ _log: Final = logging.getLogger("lyra.cluster")
 BEATS_A_LEASE: Final = 6
 DRAIN_S: Final = 30.0  # that effects in flight get to end before their shard moves
 _CALL_S: Final = 10.0
+_GIVE_S: Final = 600.0  # the giver lets effects in flight end first
+_ASKING: Final = "?"  # in place of a shard: one is asked for
 
 # Shard, what to open and the seams of a shard → a Kernel that is not open.
 MakeKernel = Callable[[str, Any, Seams], Kernel]
@@ -90,6 +93,8 @@ class Host:
         self._writer: Writer | None = None
         self._tasks = Tasks()
         self._busy: set[str] = set()  # shards that are being opened, closed or given away
+        self._giving: set[str] = set()  # those of them that are given away
+        self._moved: set[str] = set()  # those that were opened, closed or given away since the last beat began
         self._is_leaving = False
         self._beaten = asyncio.Event()  # set after each beat; a new one is made for the next
         self.problem = ""  # why the last beat failed
@@ -160,19 +165,12 @@ class Host:
         """Renew, look, and begin what the plan says."""
         self.row = msgspec.structs.replace(self.row, load=self._measure_load())
         moving = set(self._busy)  # the view may be older than the end of what they are at
-        self.view = view = await self._ask(self.directory.renew, self.row)
+        self._moved.clear()
+        self.view = view = await self._ask(self.directory.renew, self.row, self.view)
+        moving |= self._busy | self._moved
         known = view.hosts.get(self.name)
         if known is not None and known.state != self.row.state:
             self.row = msgspec.structs.replace(self.row, state=known.state)
-        what = placement.plan(view, self.name)
-        for shard in what.take:
-            if shard not in moving and await self._ask(
-                self.directory.assign, shard, self.name, view.shards[shard].moves
-            ):
-                self._begin(shard, self._open_shard(shard))
-        for shard, taker in what.give:
-            if shard in self.kernels and shard not in moving:
-                self._begin(shard, self._give_shard(shard, taker, view.shards[shard].moves))
         for shard, row in view.shards.items():
             kernel = self.kernels.get(shard)
             if shard in moving:
@@ -181,6 +179,14 @@ class Host:
                 self._begin(shard, self._open_shard(shard))
             elif kernel is not None and (row.host != self.name or kernel.failure is not None):
                 self._begin(shard, self._close_shard(shard, 0.0))
+        what = placement.plan(view, self.name)
+        for shard in what.take:
+            if shard not in moving and await self._ask(
+                self.directory.assign, shard, self.name, view.shards[shard].moves
+            ):
+                self._begin(shard, self._open_shard(shard))
+        if what.ask and not moving and not self._busy:
+            self._begin(_ASKING, self._ask_for_shard(what.ask))
         beaten, self._beaten = self._beaten, asyncio.Event()
         beaten.set()
 
@@ -200,7 +206,11 @@ class Host:
             return
         self._busy.add(shard)
         task = self._tasks.start(work, name=f"lyra-host {self.name} {shard}")
-        task.add_done_callback(lambda _: self._busy.discard(shard))
+        task.add_done_callback(lambda _: self._end_move(shard))
+
+    def _end_move(self, shard: str) -> None:
+        self._moved.add(shard)
+        self._busy.discard(shard)
 
     def _measure_load(self) -> dict[str, float]:
         load = {f"processes.{shard}": float(kernel.live) for shard, kernel in self.kernels.items()}
@@ -253,10 +263,37 @@ class Host:
                 await kernel.close(drain_s=0.0 if lost else drain_s)
             _log.info("host %s has given shard %s back", self.name, shard)
 
-    async def _give_shard(self, shard: str, taker: str, moves: int) -> None:
-        await self._close_shard(shard, self._drain_s)
+    async def _ask_for_shard(self, giver: str) -> None:
+        """Ask a host above its share for a shard, and open it."""
+        data = {"to": self.name, "format": self.row.format}
         with suppress(LyraError):
-            await self._ask(self.directory.assign, shard, taker, moves)
+            address = self.view.hosts[giver].address
+            shard = await self.carrier.call(address, "give", data, timeout_s=_GIVE_S)
+            if shard is not None:
+                self._moved.add(str(shard))
+                await self._open_shard(str(shard))
+                self._moved.add(str(shard))
+
+    async def give(self, taker: str, opens: int) -> str | None:
+        """Give a shard to a host that asks for one and opens stores of this form; None where there is none to give."""
+        view = await self._ask(self.directory.view)
+        free = [
+            shard
+            for shard in self.kernels
+            if shard not in self._busy and shard in view.shards and view.shards[shard].format <= opens
+        ]
+        if not free or self._is_leaving or placement.surplus(view, self.name) <= len(self._giving):
+            return None
+        shard = min(free, key=lambda name: self.kernels[name].live)
+        self._busy.add(shard)
+        self._giving.add(shard)
+        try:
+            await self._close_shard(shard, self._drain_s)
+            given = await self._ask(self.directory.assign, shard, taker, view.shards[shard].moves)
+        finally:
+            self._giving.discard(shard)
+            self._end_move(shard)
+        return shard if given else None
 
     # ------------------------------------------------------------------ calls
 

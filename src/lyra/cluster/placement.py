@@ -4,8 +4,8 @@ Pure functions of a `View`. Every host works the same plan out by itself, so tha
 only the shards that the plan gives it; where views differ for a moment, compare-and-set in the directory lets one win.
 
 A host's share is the number of shards by the number of hosts that take some, rounded down or up by the order of their
-names. Shards without a living host go to hosts below their share first. A host above its share gives one away at a
-time.
+names. Shards without a living host go to hosts below their share first. A host below its share asks one above its own
+for a shard when it has none to open: the shard is closed only when its new host is ready to open it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from lyra.errors import ConfigError, Overloaded
 
 
 class Plan(NamedTuple):
-    """What one host does about a view: shards to take, and the shard to give to whom."""
+    """What one host does about a view: shards to take, and the host to ask for one."""
 
     take: tuple[str, ...] = ()
-    give: tuple[tuple[str, str], ...] = ()
+    ask: str = ""
 
 
 def shares(view: View) -> dict[str, int]:
@@ -48,22 +48,20 @@ def plan(view: View, me: str) -> Plan:
         takers = _Takers(view, [(len(held[name]) - share, name) for name, share in wanted.items()])
         chosen = [(name, takers.next(view.shards[name].format)) for name in orphans]
         return Plan(take=tuple(name for name, taker in chosen if taker == me))
-    surplus = len(held.get(me, ())) - wanted.get(me, 0)
-    if surplus <= 0:
+    if len(held.get(me, ())) >= wanted.get(me, 0):
         return Plan()
-    leaving = me not in wanted
-    # Every host above its share works out the same list of those below theirs, and begins at another place of it.
-    takers = _Takers(view, [(len(held[name]) - share, name) for name, share in wanted.items() if name != me])
-    if not leaving:
-        above = [name for name in sorted(held) if len(held[name]) > wanted.get(name, 0)]
-        for _ in range(above.index(me)):
-            takers.next(0)
-    give = []
-    for name in held[me][: surplus if leaving else 1]:
-        taker = takers.next(view.shards[name].format, only_below=not leaving)
-        if taker is not None:
-            give.append((name, taker))
-    return Plan(give=tuple(give))
+    # Hosts below their share and those above it, as often as they are: each asks another one.
+    below = [name for name in sorted(wanted) for _ in range(wanted[name] - len(held[name]))]
+    above = [name for name in sorted(held) for _ in range(len(held[name]) - wanted.get(name, 0))]
+    place = below.index(me)
+    return Plan(ask=above[place]) if place < len(above) else Plan()
+
+
+def surplus(view: View, me: str) -> int:
+    """Return how many shards a host has above its share; all of them where it takes none and others do."""
+    wanted = shares(view)
+    held = sum(shard.host == me for shard in view.shards.values())
+    return max(0, held - wanted.get(me, 0)) if wanted else 0
 
 
 class _Takers:
@@ -74,16 +72,13 @@ class _Takers:
         self._heap = shortfalls
         heapify(self._heap)
 
-    def next(self, needs: int, *, only_below: bool = False) -> str | None:
+    def next(self, needs: int) -> str | None:
         """Return the next host that can open a store of this form, and count one more shard as its own; None where
-        none can, or with `only_below` where none is below its share."""
+        none can."""
         unable = []
         taker = None
         while self._heap:
             shortfall, name = heappop(self._heap)
-            if only_below and shortfall >= 0:
-                unable.append((shortfall, name))
-                break
             if self._view.hosts[name].format >= needs:
                 heappush(self._heap, (shortfall + 1, name))
                 taker = name
