@@ -25,7 +25,7 @@ from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError, Conflict, StoreError
 
 SHARDS: Final = 8  # of a new cluster
-SHARDS_MAX: Final = 256
+SHARDS_MAX: Final = 4_096
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
 _MAKING: Final = 0x4C796361  # the advisory lock that lets one process at a time make the tables: "Lyca"
 
@@ -68,7 +68,7 @@ _NOTE: Final = (
 )
 _HOST: Final = "SELECT name, life, address, version, format, state, resources, load, since FROM hosts"
 _SHARD: Final = "SELECT name, number, host, moves, format, note FROM shards"
-_LOADS: Final = 16  # of other hosts, told at each beat
+LOADS: Final = 16  # of other hosts, told at each beat
 
 
 class HostRow(msgspec.Struct, frozen=True):
@@ -280,7 +280,7 @@ class PostgresDirectory:
                 shards = ask(f"{_SHARD} WHERE change > %s ORDER BY number", (known.changes,))
             names = list(known.hosts)
             start = names[self._entropy.bits() % len(names)] if names else ""
-            loads = ask("SELECT name, load FROM hosts WHERE name >= %s ORDER BY name LIMIT %s", (start, _LOADS))
+            loads = ask("SELECT name, load FROM hosts WHERE name >= %s ORDER BY name LIMIT %s", (start, LOADS))
         rows = [HostRow(*row[:6], read(row[6]), read(row[7]), row[8]) for row in hosts]  # type: ignore[call-arg]
         loaded = {name: read(load) for name, load in loads}
         return known.with_changes(float(now), int(changes), expired, rows, [ShardRow(*row) for row in shards], loaded)
@@ -394,7 +394,7 @@ class MemoryDirectory:
                 shards.append(self._shards[name])
         now = self._now()
         expired = [name for name, until in self._expires_at.items() if until <= now]
-        loads = {name: self._hosts[name].load for name in list(self._hosts)[:_LOADS]}
+        loads = {name: self._hosts[name].load for name in list(self._hosts)[:LOADS]}
         return known.with_changes(now, self._changes, expired, hosts, reversed(shards), loads)
 
     def assign(self, shard: str, host: str, moves: int) -> bool:
