@@ -47,6 +47,7 @@ class Shards:
         self.lives: dict[str, int] = {}
         self.carried: list[tuple[str, str, int, int]] = []  # sender, receiver, number of the first post, how many
         self.cut: set[tuple[str, str]] = set()  # sender and receiver between whom nothing passes
+        self.calls: dict[str, list[asyncio.Task[int]]] = {}  # shard → those that it has not answered
         self.reopening: dict[str, asyncio.Task[Any]] = {}
 
     async def __aenter__(self) -> Shards:
@@ -84,10 +85,14 @@ class Shards:
                 raise StoreError(f"shard {to} is not open")
             self.carried.append((sender, to, first, len(posts)))
             taken = asyncio.ensure_future(kernel.core.remote.take(sender, first, posts))
+            self.calls.setdefault(to, []).append(taken)
             try:
-                last = await taken
-            except SimulatedCrash:
-                raise StoreError(f"shard {to} was killed") from None
+                await asyncio.wait([taken])
+                if taken.cancelled() or isinstance(taken.exception(), SimulatedCrash):
+                    raise StoreError(f"shard {to} was killed")
+                last = taken.result()
+            finally:
+                self.calls[to].remove(taken)
             await asyncio.sleep(0.001)
             if (to, sender) in self.cut:
                 raise StoreError("the answer was lost")
@@ -98,6 +103,8 @@ class Shards:
     def kill(self, name: str) -> None:
         """End the kernel of a shard as kill -9 does."""
         kernel = self.kernels.pop(name)
+        for call in self.calls.get(name, ()):
+            call.cancel()
         bury(kernel, kernel.journal.store, self.stores[name])  # type: ignore[union-attr]
 
     async def restart(self, *names: str) -> None:
@@ -135,6 +142,8 @@ def bury(kernel: Kernel, disk: Disk, store: MemoryStore) -> None:
     if kernel.journal is not None:
         kernel.journal.frozen = True
         kernel.journal.pending.clear()
+        killed = StoreError("the kernel was killed")
+        core.loop.call_soon(kernel.journal.answer, killed)
     for process in core.processes.present():
         if process.coroutine is not None:
             program, process.coroutine = process.coroutine, None
