@@ -55,7 +55,7 @@ async def _wait(host: Host, data: dict[str, Any]) -> dict[str, Any] | None:
     kernel = host.kernel_of(data["shard"])
     process = kernel.core.lookup(data["pid"])
     if process is None:
-        refused = kernel.core.remote.acts.refused.get(data["pid"])
+        refused = kernel.core.remote.acts.find_refusal(data["pid"])
         if refused is not None:
             return {"reason": "error", "result": None, "error": refused}
         raise NoSuchProcess(f"no process {data['pid']!r} on shard {data['shard']}", pid=data["pid"])

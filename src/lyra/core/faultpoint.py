@@ -29,6 +29,8 @@ POINTS: Final[dict[str, str]] = {
     "lease.acquired": "this kernel owns the store, nothing was read",
     "fact.written": "a subsystem knows something new, its row is not durable",
     "interrupt.ended": "a question is over, its row is not durable and no waiting process knows it",
+    "remote.taken": "a post of another shard has done its work here, its row is not durable",
+    "remote.delivered": "another shard has posts, that they are acknowledged is not written",
     "supervisor.restarting": "a supervisor has counted a restart, nothing is stopped or started",
     "pipeline.answered": "a stage's answer is durable, its pipeline does not know it",
 }

@@ -401,6 +401,10 @@ class Kernel(KernelParts):
         return ended.result
 
     def process(self, pid: str | Handle) -> Handle:
+        """Return a handle on a process, by its pid or name, or by its address on another shard of the cluster."""
+        if self.core.remote is not None and (address := self.core.remote.address_named(pid)) is not None:
+            abroad: Handle = self.core.remote.handle_of(self, address)
+            return abroad
         return Handle(self, self.core.find_process(pid))
 
     def agent(self, pid: str | Handle) -> Any:
@@ -417,6 +421,14 @@ class Kernel(KernelParts):
         return handle_of(self, process)
 
     def whereis(self, name: str) -> Handle | None:
+        """Return the process of that name, if there is one; `shard/name` names one on another shard, and whether it is
+        there is found out when it is used."""
+        remote = self.core.remote
+        if remote is not None:
+            if remote.knows(name):
+                abroad: Handle = remote.handle_of(self, name)
+                return abroad
+            name = remote.own(name) or name
         process = self.names.get(sendable_text(name, "a name"))
         return Handle(self, process) if process is not None else None
 
@@ -424,9 +436,9 @@ class Kernel(KernelParts):
         """Put a message in a mailbox; awaiting it waits for room and until the message is durable."""
         core = self.core
         core.raise_if_closed()
-        if core.remote is not None and isinstance(to, str) and core.remote.knows(to):
-            require("process.send", to)
-            return Ack(core, core.remote.acts.send_from_outside(to, message))
+        if core.remote is not None and (address := core.remote.address_named(to)) is not None:
+            require("process.send", address)
+            return Ack(core, core.remote.messages.send_from_outside(address, message))
         receiver = core.find_process(to)
         require_send(receiver)
         return Ack(core, self.mailboxes.send(receiver, message))
@@ -439,8 +451,13 @@ class Kernel(KernelParts):
     def kill(self, pid: str | Handle, reason: str = "killed") -> Ack:
         """Stop a process and everything it spawned; a dead one stays dead."""
         if self._kills:
-            self.core.raise_if_closed()
-            process = self.core.find_process(pid)
+            core = self.core
+            core.raise_if_closed()
+            if core.remote is not None and (address := core.remote.address_named(pid)) is not None:
+                require("process.send", address)
+                core.remote.ties.kill(address, sendable_text(reason, "a reason to kill"), acting())
+                return acknowledge(core)
+            process = core.find_process(pid)
             require_send(process)
             self.lifetimes.stop_tree(process, sendable_text(reason, "a reason to kill"))
         return acknowledge(self.core)
@@ -462,13 +479,33 @@ class Kernel(KernelParts):
     def link(self, one: str | Handle, other: str | Handle) -> Ack:
         """Tie two processes together: if one ends abnormally, the other ends too, or is told if it traps exits."""
         self.core.raise_if_closed()
-        self.links.link(*self._ends(one, other))
+        if self.core.remote is None or not self._tie_abroad("link", one, other):
+            self.links.link(*self._ends(one, other))
         return acknowledge(self.core)
 
     def unlink(self, one: str | Handle, other: str | Handle) -> Ack:
         self.core.raise_if_closed()
-        self.links.unlink(*self._ends(one, other))
+        if self.core.remote is None or not self._tie_abroad("unlink", one, other):
+            self.links.unlink(*self._ends(one, other))
         return acknowledge(self.core)
+
+    def _tie_abroad(self, what: str, one: str | Handle, other: str | Handle) -> bool:
+        """Tie or untie two processes of which one is on another shard; False where both are here."""
+        remote = self.core.remote
+        addresses = remote.address_named(one), remote.address_named(other)
+        if addresses == (None, None):
+            return False
+        if None not in addresses:
+            raise ConfigError(
+                f"neither {addresses[0]} nor {addresses[1]} is on shard {remote.shard}",
+                hint="a link is made on the shard of one of its ends",
+            )
+        address = addresses[0] or addresses[1]
+        process = self.core.find_process(other if addresses[0] is not None else one)
+        require_send(process)
+        require("process.send", address)
+        remote.ties.tie(process, what, address, {})
+        return True
 
     def _ends(self, first: str | Handle, second: str | Handle) -> tuple[Process, Process]:
         """Return the two ends of a link, which a process that ties them must be allowed to send to."""
@@ -485,11 +522,11 @@ class Kernel(KernelParts):
         program watches another process across restarts by `ctx.monitor`.
         """
         self.core.raise_if_closed()
-        watched = self.core.find_process(process)
+        watched = self.process(process)
         require("events.subscribe", "process.terminated")
         if not callable(callback):
             raise ConfigError(f"monitor calls a function of one Down, not {callback!r}", key="callback")
-        work = self._report_end(Handle(self, watched), as_registered(callback))
+        work = self._report_end(watched, as_registered(callback))
         task = self.core.tasks.start(work, name=f"lyra-monitor {watched.pid}")
         return lambda: (task.cancel(), None)[1]
 

@@ -20,7 +20,7 @@ from lyra.core.budgets.budget import Budget, Usage
 from lyra.core.budgets.early_calls import JoinableBudget
 from lyra.core.faultpoint import point
 from lyra.core.rights.capability import Grant
-from lyra.errors import Conflict, Corrupt, LyraError, StoreFull
+from lyra.errors import Conflict, Corrupt, LyraError, StoreError, StoreFull
 from lyra.kernel.base.acting import name_in
 from lyra.kernel.interrupts.service import Interrupt, InterruptService
 from lyra.kernel.journal import rows
@@ -172,6 +172,11 @@ class Recovery:
         for record in self._store.read(after=snapshot.seq):
             fold.add(record)
             kind = record.kind
+        if fold.is_shard:
+            raise StoreError(
+                f"{self._store.location} is a shard of a cluster: a kernel of its own would leave the others waiting",
+                hint="lyra cluster start opens it; lyra ps and lyra trace read it as it is",
+            )
         self._crashed = kind != "kernel.closed"  # the last row of a kernel that closed with calls in flight
         return fold
 

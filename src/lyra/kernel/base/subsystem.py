@@ -139,6 +139,12 @@ _OVERRIDDEN: dict[type[Subsystem], tuple[str, ...]] = {}
 _MOMENTS = tuple(moment for moment in Subsystems.__slots__ if moment not in ("_states", "all"))
 
 
+def make_fresh(state: State) -> State:
+    """Return a state of the same kind that has not taken a row; one that is made of parts says how (`fresh`)."""
+    made: State = getattr(state, "fresh", type(state))()
+    return made
+
+
 def apply(state: State, record: Record) -> None:
     seq, time, pid, kind, raw = record
     try:

@@ -98,6 +98,8 @@ _decode_spent = msgspec.msgpack.Decoder(dict[str, int]).decode
 
 _CHECKED: Final = {"read": "reading of", "wait": "end of"}  # kinds of answers whose form is the kernel's own
 
+SHARD: Final = "~remote"  # in a snapshot: what a shard of a cluster knows of the others
+_SHARD_ROWS: Final = "remote."  # begins the kinds of rows that this is made of
 ROOT: Final = "~root"  # in a snapshot: what belongs to no process (no pid of ours begins with ~)
 
 
@@ -113,6 +115,7 @@ class Fold:
         self.changed: set[str] = set()
         self.segments: dict[str, bytes] = {}  # of ended processes that were put away, by their keys in the snapshot
         self.find_ended: Callable[[str], ProcessState | None] = lambda _: None  # reads one of those
+        self.is_shard = False  # it is of a shard of a cluster, and what that knows of the others is left out
         self.ended = 0  # processes that ended since `put_away` was asked last
 
     @classmethod
@@ -132,6 +135,8 @@ class Fold:
                     self.spent = _decode_spent(data)
                 elif pid in self.states:
                     subsystem.load(self.states[pid], data)
+                elif pid == SHARD:
+                    self.is_shard = True
                 elif pid.startswith(ENDED):
                     self.segments[pid] = data
                 elif pid.startswith("~"):
@@ -235,6 +240,8 @@ class Fold:
             return
         decoder = rows.DECODERS.get(kind)
         if decoder is None:
+            if kind.startswith(_SHARD_ROWS):
+                self.is_shard = True
             return
         try:
             row = decoder.decode(data)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lyra.core.faultpoint import point
 from lyra.errors import LyraError, Tampered
+from lyra.kernel.base.subsystem import make_fresh
 from lyra.kernel.journal.history import Fold, ProcessState, encode_state, state_of
 from lyra.store.ended import ENDED, Segment, SegmentList, encode_entry, is_among, list_of, pack, segment_of, states_of
 
@@ -174,7 +175,7 @@ class SnapshotWriter:
         loaded: Snapshot
         upto: int
         loaded, upto = await core.call(_newest, store)
-        fold = Fold([type(state)() for state in core.states.values()])
+        fold = Fold([make_fresh(state) for state in core.states.values()])
         fold.seq = loaded.seq
         for part in _slices(loaded.states.items(), _STATES_A_SLICE):
             fold.take_in(part)

@@ -54,7 +54,19 @@ class Ready(msgspec.Struct, frozen=True):
     pid: str
 
 
-_SIGNALS: Final[dict[str, type[msgspec.Struct]]] = {"exit": ExitSignal, "down": Down, "ready": Ready}
+class Started(msgspec.Struct, frozen=True):
+    """A child on another shard has begun, or was refused."""
+
+    pid: str
+    error: dict[str, Any] | None = None
+
+
+_SIGNALS: Final[dict[str, type[msgspec.Struct]]] = {
+    "exit": ExitSignal,
+    "down": Down,
+    "ready": Ready,
+    "started": Started,
+}
 _FORMS: Final[dict[type[msgspec.Struct], str]] = {signal: form for form, signal in _SIGNALS.items()}
 
 

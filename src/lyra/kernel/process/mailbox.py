@@ -8,7 +8,7 @@ the inbox, also after a restart. A message for a process that has ended is dropp
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from lyra.core import codec, faultpoint
@@ -142,7 +142,7 @@ class Mailboxes:
             core.journal.write(process.pid, "message.received", rows.encode(rows.Received(key, seq)))
         elif core.listening:
             core.publish(process.pid, "message.received", {"key": key})
-        if process.senders:  # there is room again: the sender that waited longest continues
+        if process.senders and len(process.inbox) < self.limit:  # room again: who waited longest continues
             self._next_sender(process)
         return message
 
@@ -173,6 +173,11 @@ class Mailboxes:
     def _next_sender(self, process: Process) -> None:
         assert process.senders is not None
         turn = process.senders.popleft()
+        while type(turn) is RoomTurn:
+            turn.give_room()
+            if not process.senders:
+                return
+            turn = process.senders.popleft()
         turn.seq = self._hand_over(process, turn.message, turn.data, turn.sender, turn.key, turn.digest)
         turn.taken = True
         if turn.waker is not None:
@@ -197,6 +202,16 @@ class Mailboxes:
         while process.senders:
             self._next_sender(process)
         process.senders = None
+
+
+class RoomTurn:
+    """A shard that waits for room in the line of local senders; it is told, and has its messages come then."""
+
+    __slots__ = ("give_room", "waker")
+
+    def __init__(self, give_room: Callable[[], None]) -> None:
+        self.give_room = give_room
+        self.waker: Any = None  # nobody here waits for it
 
 
 class WaitTurn:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from math import isnan
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast, overload
 
 from lyra.core import codec
 from lyra.core.checking.check import check_integer, sendable_text
@@ -121,8 +121,10 @@ class Context:
 
     @property
     def parent(self) -> str | None:
-        parent = self.own_process.parent
-        return parent.pid if parent is not None else None
+        process = self.own_process
+        if process.parent is None and process.core.remote is not None:  # it may be on another shard
+            return cast("str | None", process.core.remote.acts.parents.get(process.pid))
+        return process.parent.pid if process.parent is not None else None
 
     @property
     def grant(self) -> Grant:
@@ -359,7 +361,7 @@ class Context:
                 self.may_send(target, receiver)
             if receiver is None:
                 if core.remote is not None and core.remote.knows(target):
-                    sent: Awaitable[Any] = core.remote.acts.send(process, key, digest, target, message)
+                    sent: Awaitable[Any] = core.remote.messages.send(process, key, digest, target, message)
                     return sent
                 raise NoSuchProcess(f"no process {target!r}", pid=target)
         except (
@@ -459,7 +461,11 @@ class Context:
         process = self.own_process
         if receiver is not process:
             names = (target,) if receiver is None else receiver.names
-            implied = receiver is not None and receiver.parent is process
+            if receiver is not None:
+                implied = receiver.parent is process
+            else:
+                remote = process.core.remote
+                implied = remote is not None and remote.ties.is_child(process, target)
             check_right(process, "process.send", (*more, *names), implied=implied)
 
     def journaled_read(self, what: str, reading: Callable[[], Any]) -> Any:
@@ -529,6 +535,9 @@ class Context:
         process, parent = self.own_process, self.own_process.parent
         if parent is not None:
             once(process, "ready", "", lambda: process.core.mailboxes.deliver(parent, Ready(process.pid)))
+        elif (remote := process.core.remote) is not None and (above := remote.acts.parents.get(process.pid)):
+            told = Ready(remote.address_of(process.pid))
+            once(process, "ready", "", lambda: remote.messages.tell(above, told, pid=process.pid))
         elif comes_next(process, "ready"):  # its parent got the message and has ended since
             once(process, "ready", "", lambda: None)
 

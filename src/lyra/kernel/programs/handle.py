@@ -229,6 +229,12 @@ class ChildHandle(Generic[Result_co]):
         return self._target
 
     @property
+    def is_abroad(self) -> bool:
+        """Return whether it is on another shard of the cluster."""
+        remote = self._ctx.own_process.core.remote
+        return self._process is None and remote is not None and remote.knows(self._target)
+
+    @property
     def name(self) -> str | None:
         process = self._look_up()
         return process.name if process is not None else None
@@ -291,6 +297,8 @@ class ChildHandle(Generic[Result_co]):
             blob = await core.calls.door.put_blob("wait", data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
             row = rows.Finished(key, rows.NIL if blob else rows.Raw(data), blob, name=self._target, form="wait")
             core.journal.write(owner.pid, "effect.finished", rows.encode(row))
+            if process is None:
+                core.remote.ties.forget_wait(owner, key)
             if type(ended.result) not in codec.UNCHANGED:
                 return Exit(ended.reason, self._convert_result(codec.decode(data)["result"]), ended.error)
         if self.read_result is not None:

@@ -490,7 +490,7 @@ class Lifetimes:
             if reason not in PLAIN_ENDS and member.exit is None and member.kill_reason is None:
                 self._core.taint.pass_on_from_here(member.pid, "the reason of")
             if self._core.remote is not None and member.exit is None:
-                self._core.remote.ties.stop_children(member, reason)
+                self._core.remote.ties.stop_children(member, reason, grace_s, overdue)
             self.stop(member, reason, grace_s=grace_s, overdue=overdue)
 
     def stop(

@@ -1,9 +1,9 @@
-"""Messages and spawns across shards.
+"""Spawns across shards.
 
-A message goes to a mailbox abroad, a spawn begins a program there under a pid that the sender chose: the program knows
-the address at once, and a post that arrives late or after a crash begins it all the same. A message whose receiver is
-not there is dropped with an Event, as between processes of one shard. Why a spawn was refused is kept for whoever waits
-for that process.
+A spawn begins a program abroad under a pid that the sender chose: the program that spawns knows the address at once,
+and a post that arrives late or after a crash begins it all the same. The shard of the new process remembers who spawned
+it, who alone may stop it. Why a spawn was refused is kept for whoever waits for that process; a supervisor is told in
+either case (`Started`), and waits for that before it starts the next child.
 """
 
 from __future__ import annotations
@@ -16,20 +16,18 @@ from lyra.core.budgets.budget import Budget
 from lyra.core.effect import canonical_hash
 from lyra.core.naming import program_names
 from lyra.core.rights.capability import Grant
-from lyra.errors import ConfigError, LyraError
+from lyra.errors import ConfigError, LyraError, NameTaken
 from lyra.kernel.base.acting import check_right
-from lyra.kernel.base.waiting import NO_WAIT
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.rows import error_from_row, error_to_row
-from lyra.kernel.process.links import form_of, read_signal
-from lyra.kernel.process.process import Process
+from lyra.kernel.process.links import Started
+from lyra.kernel.process.process import NORMAL, PRIORITIES, Process
 from lyra.kernel.process.replay import take_entry
 from lyra.kernel.programs.registry import unknown_program
-from lyra.kernel.remote.posts import Part, Remote, read_tables, split_address
+from lyra.kernel.remote.messages import mark_of, note_done, take_mark
+from lyra.kernel.remote.posts import Part, Remote, read_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
     from lyra.kernel.assembly import KernelParts
 
 _REFUSED_KEPT: Final = 1_000
@@ -42,56 +40,45 @@ class Acts(Part):
     """See the module."""
 
     NAME: ClassVar[str] = "spawns"
-    SENDS: ClassVar[frozenset[str]] = frozenset({"message", "spawn"})
+    SENDS: ClassVar[frozenset[str]] = frozenset({"spawn"})
 
     def __init__(self, parts: KernelParts, remote: Remote) -> None:
         self._core = parts.core
         self._parts = parts
         self._remote = remote
         self.place: Place = lambda _needs: remote.shard  # filled in by the cluster
-        self.refused: dict[str, Any] = {}  # pid that a shard wanted to spawn here → why it did not begin; the newest
+        # Pid that a shard wanted to spawn here → the address of who spawned it, and why it did not begin; the newest.
+        self.refused: dict[str, Any] = {}
+        self.parents: dict[str, Any] = {}  # pid → the address of the process abroad that spawned it
 
     def apply_noted(self, pid: str, time: float, data: dict[str, Any]) -> None:  # noqa: ARG002 (one signature)
-        self.refused[pid] = data["refused"]
-        while len(self.refused) > _REFUSED_KEPT:
-            del self.refused[next(iter(self.refused))]
+        """Remember a parent (None: forget it), or why a spawn was refused."""
+        if "refused" in data:
+            self.refused[pid] = [data.get("by", ""), data["refused"]]
+            while len(self.refused) > _REFUSED_KEPT:
+                del self.refused[next(iter(self.refused))]
+        elif data["parent"] is None:
+            self.parents.pop(pid, None)
+        else:
+            self.parents[pid] = data["parent"]
 
     def dump(self) -> Any:
-        return {"refused": self.refused}
+        return {"refused": self.refused, "parents": self.parents}
 
     def load(self, data: Any) -> None:
-        self.refused = read_tables(data, ("refused",))["refused"]
+        tables = read_tables(data, ("refused", "parents"))
+        self.refused, self.parents = tables["refused"], tables["parents"]
 
-    # ------------------------------------------------------------------ messages
+    def forgotten(self, process: Process) -> None:
+        if process.pid in self.parents:
+            self._remote.note(self, {"parent": None}, pid=process.pid)
 
-    def send(self, process: Process, key: rows.Key, digest: bytes, address: str, message: Any) -> Awaitable[Any]:
-        """Send a message of a process to an address abroad; the row is the answer that a replay finds."""
-        self._post_message(address, message, process)
-        note_done(process, key, "send", address, digest)
-        return NO_WAIT
+    def find_refusal(self, pid: str, by: str = "") -> dict[str, Any] | None:
+        """Return why a process that `by` spawned (anybody, where it is empty) did not begin here."""
+        kept = self.refused.get(pid)
+        return kept[1] if kept is not None and by in ("", kept[0]) else None
 
-    def send_from_outside(self, address: str, message: Any) -> int:
-        """Send a message that no process sends; gives the row of its post."""
-        return self._post_message(address, message, None)
-
-    def _post_message(self, address: str, message: Any, sender: Process | None) -> int:
-        shard, pid = split_address(address)
-        data: dict[str, Any] = {"to": pid, "form": form_of(message), "message": self._parts.mailboxes.encode(message)}
-        if sender is None:
-            return self._remote.post(shard, "message", data)
-        data["from"] = self._remote.address_of(sender.known_as)
-        data.update(mark_of(sender))
-        return self._remote.post(shard, "message", data, pid=sender.pid)
-
-    def _take_message(self, sender: str, data: dict[str, Any]) -> None:
-        process = self._core.lookup(data["to"])
-        if process is None:
-            self._core.publish(data["to"], "message.dropped", {"count": 1, "reason": "no such process"})
-            return
-        take_mark(process, data, "a message from", data.get("from", sender))
-        self._parts.mailboxes.deliver(process, read_signal(data["form"], data["message"]))
-
-    # ------------------------------------------------------------------ spawns
+    # ------------------------------------------------------------------ spawning
 
     def spawn(
         self,
@@ -102,8 +89,11 @@ class Acts(Part):
         options: dict[str, Any],
         needs: dict[str, Any],
     ) -> str | None:
-        """Start a program on another shard; gives its address, or None where it belongs on this one."""
-        remote, parts = self._remote, self._parts
+        """Start a program on another shard; gives its address, or None where it belongs on this one.
+
+        Where the `needs` say `tells`, the process gets a `Started` once the program has begun there, or was refused.
+        """
+        remote = self._remote
         digest = canonical_hash(word, args, {})
         if process.replay is not None:
             entry = process.replay.get(key)
@@ -119,79 +109,85 @@ class Acts(Part):
             return None
         if shard not in remote.shards:
             raise ConfigError(f"there is no shard {shard!r}", hint="lyra cluster status lists them", key="shard")
-        grant = process.grant
+        data = self._describe(process, word, args, options, shard)
+        if needs.get("tells"):
+            data["tells"] = True
+        remote.post(shard, "spawn", data, pid=process.pid)
+        address = f"{shard}/{data['pid']}"
+        remote.ties.add_child(process, address)
+        note_done(process, key, "spawn", word, digest, value=address)
+        return address
+
+    def _describe(
+        self, process: Process, word: str, args: tuple[Any, ...], options: dict[str, Any], shard: str
+    ) -> dict[str, Any]:
+        """Return the post that spawns a program, if the process may."""
+        remote, parts, grant = self._remote, self._parts, process.grant
         if not grant.is_all:
             program = parts._programs.get(word)
             for names in (program_names(word),) if program is None else parts.lifetimes.list_spawned(program, args):
                 check_right(process, "process.spawn", names)
         if options.get("grant") is not None:
             grant = grant.narrow(Grant.of(options["grant"]))
-        pid = options.get("pid") or f"{remote.shard}.{remote.next_number(shard)}"
         data: dict[str, Any] = {
-            "pid": pid,
+            "pid": options.get("pid") or f"{remote.shard}.{remote.next_number(shard)}",
             "program": word,
             "args": codec.encode(args),
-            "by": remote.address_of(process.known_as),
-            **{name: options[name] for name in ("name", "priority", "recovery_attempts") if options.get(name)},
+            "by": remote.address_of(process.pid),
+            **({"tainted": True} if options.get("tainted") else {}),
             **mark_of(process),
         }
+        if options.get("name") is not None:
+            data["name"] = options["name"]
+        priority = options.get("priority") or PRIORITIES[process.priority]
+        if priority != PRIORITIES[NORMAL]:
+            data["priority"] = priority
+        attempts = options.get("recovery_attempts")
+        if attempts is None:
+            attempts = process.recovery_attempts_most()
+        if attempts != self._core.recovery_attempts:
+            data["recovery_attempts"] = attempts
         if not grant.is_all:
             data["grant"] = grant.to_data()
         if options.get("budget") is not None:
             data["budget"] = Budget.of(options["budget"]).to_data()["limits"]
-        remote.post(shard, "spawn", data, pid=process.pid)
-        address = f"{shard}/{pid}"
-        remote.ties.add_child(process, address)
-        note_done(process, key, "spawn", word, digest, value=address)
-        return address
+        return data
 
-    def _take_spawn(self, sender: str, data: dict[str, Any]) -> None:
-        core, parts = self._core, self._parts
-        if data["pid"] in core.processes:
-            return
-        program = parts._programs.get(data["program"])
+    # ------------------------------------------------------------------ what arrives
+
+    def take(self, sender: str, what: str, data: dict[str, Any], before: Any) -> None:  # noqa: ARG002 (one signature)
+        remote, pid, by = self._remote, data["pid"], data["by"]
+        refusal: dict[str, Any] | None = None
         try:
-            if program is None:
-                raise unknown_program(data["program"])
+            self._begin(data)
+        except Exception as error:  # noqa: BLE001 - arguments of another version may not fit in any way
+            refusal = error_to_row(error)
+            remote.note(self, {"refused": refusal, "by": by}, pid=pid)
+        if data.get("tells"):
+            remote.messages.tell(by, Started(remote.address_of(pid), refusal))
+
+    def _begin(self, data: dict[str, Any]) -> None:
+        core, parts, pid = self._core, self._parts, data["pid"]
+        if pid in core.processes:
+            raise NameTaken(f"there is a process {pid!r} already", pid=pid)
+        program = parts._programs.get(data["program"])
+        if program is None:
+            raise unknown_program(data["program"])
+        self._remote.note(self, {"parent": data["by"]}, pid=pid)
+        try:
             process = parts.lifetimes.start(
                 program,
                 tuple(parts._programs.arguments(program, data["args"])),
                 parent=None,
-                pid=data["pid"],
+                pid=pid,
                 name=data.get("name"),
                 budget=data.get("budget"),
                 grant=None if data.get("grant") is None else Grant.from_data(data["grant"]),
                 priority=data.get("priority"),
                 recovery_attempts=data.get("recovery_attempts"),
+                tainted=data.get("tainted") is True,
             )
-        except LyraError as refusal:
-            self._remote.note(self, {"refused": error_to_row(refusal)}, pid=data["pid"])
-            return
-        take_mark(process, data, "its parent", data.get("by", sender))
-
-    def take(self, sender: str, what: str, data: dict[str, Any], before: Any) -> None:  # noqa: ARG002 (one signature)
-        if what == "message":
-            self._take_message(sender, data)
-        else:
-            self._take_spawn(sender, data)
-
-
-def mark_of(process: Process) -> dict[str, Any]:
-    """Return what a post says of the mark of the process whose text it carries."""
-    labels = process.core.taint.state
-    return {"mark": {"own": process.pid in labels.own}} if process.pid in labels.pids else {}
-
-
-def take_mark(process: Process, data: Mapping[str, Any], how: str, address: str) -> None:
-    """Mark a process that gets text of a marked one abroad."""
-    mark = data.get("mark")
-    if mark is not None:
-        process.core.taint.mark(process.pid, f"{how} {address}", own=mark.get("own") is True)
-
-
-def note_done(process: Process, key: rows.Key, form: str, name: str, digest: bytes, value: Any = None) -> None:
-    """Write the answer of a call that posted something, in the batch of the post."""
-    journal = process.core.journal
-    assert journal is not None
-    row = rows.Finished(key, rows.Raw(codec.encode(value)), name=name, hash=digest, form=form)
-    journal.write(process.pid, "effect.finished", rows.encode(row))
+        except LyraError:
+            self._remote.note(self, {"parent": None}, pid=pid)
+            raise
+        take_mark(process, data, "its parent", data["by"])

@@ -7,7 +7,9 @@
 
 Posts of a pair of shards are numbered and taken in their order, so a receiver remembers one number for each sender.
 A post never leaves before the rows that it depends on are durable, since it is one of them. Whether, when and how
-often a batch of posts reaches the other shard is up to `Remote.deliver`, which the cluster fills in.
+often a batch of posts reaches the other shard is up to `Remote.deliver`, which the cluster fills in. Large values of a
+post are blobs of the store while it waits. A post of a kind that this version does not know is kept, and taken by the
+version that does.
 
 What posts there are, and what each does, is a matter of the parts (`Part`): each has its kinds of posts, what it
 remembers of those it sent and took, and what one does where it arrives.
@@ -20,12 +22,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from contextvars import Context as ContextVars
+from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from lyra.core import codec
 from lyra.core.faultpoint import point
-from lyra.core.limits import POSTS_AT_ONCE, POSTS_WAITING_MAX
-from lyra.errors import LyraError, Overloaded, ProcessError
+from lyra.core.limits import (
+    BLOB_INLINE_BYTES_MAX,
+    POST_CLIENTS_KEPT,
+    POSTS_AT_ONCE,
+    POSTS_BYTES_AT_ONCE,
+    POSTS_WAITING_MAX,
+)
+from lyra.errors import InternalError, LyraError, Overloaded, ProcessError, StoreError
 from lyra.kernel.base.subsystem import Subsystem
 
 if TYPE_CHECKING:
@@ -36,6 +46,8 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("lyra.kernel")
 _RETRY_FIRST_S: Final = 0.05
 _RETRY_MOST_S: Final = 2.0
+_BLOBS: Final = "~blobs"  # in the data of a post that is kept: field → digest of the blob that has its value
+CLIENT: Final = "~"  # begins the name by which a client of the cluster posts; no shard has such a name
 
 # Shard, number of the first post and the posts → number of the last post that the shard has. Raises LyraError.
 Deliver = Callable[[str, int, list[bytes]], Awaitable[int]]
@@ -72,7 +84,8 @@ class Part:
         """Return what it remembers as plain data."""
 
     def load(self, data: Any) -> None:
-        """Load what `dump` gave, into a fresh part."""
+        """Load what `dump` gave in the place of all that it remembers: into new tables, since a snapshot is made with
+        a copy of the part."""
 
     def before_take(self, sender: str, what: str, data: dict[str, Any]) -> Any:
         """Return what `take` has to know of how things stood before the post was remembered."""
@@ -82,6 +95,9 @@ class Part:
 
     def process_ended(self, process: Process, how: Any) -> None:
         """Note that a process of this shard has ended."""
+
+    def forgotten(self, process: Process) -> None:
+        """Note that an ended process leaves the table."""
 
     def on_restored(self) -> None:
         """Act on the journal that has been read; no program has run yet."""
@@ -99,39 +115,79 @@ class RemoteState:
         self.numbers: dict[str, int] = {}  # shard → number of the last post to it
         self.posts: dict[str, dict[int, list[Any]]] = {}  # shard → number → what and data, until acknowledged
         self.seen: dict[str, int] = {}  # shard → number of the last post from it
+        self.unknown: list[list[Any]] = []  # sender, kind and data of posts that no part of this version knows
         self.parts: dict[str, Part] = {}  # by name
+        self._empty: dict[str, bytes] = {}  # what each dumps that has seen no row
         self.by_post: dict[str, Part] = {}  # by kind of post
 
     def add(self, part: Part) -> None:
         if part.NAME:
             self.parts[part.NAME] = part
+            self._empty[part.NAME] = codec.encode(part.dump())
         for what in part.SENDS:
             self.by_post[what] = part
+
+    def fresh(self) -> RemoteState:
+        """Return a state with the same parts that has not taken a row, for a snapshot: see `Part.load`."""
+        state = RemoteState()
+        for part in {id(part): part for part in (*self.parts.values(), *self.by_post.values())}.values():
+            bare = copy(part)
+            if part.NAME:
+                bare.load(codec.decode(self._empty[part.NAME]))
+                shared = [name for name, value in vars(bare).items() if value is vars(part)[name]]
+                tables = [name for name in shared if name[0] != "_" and isinstance(vars(bare)[name], dict | list | set)]
+                if tables:
+                    raise InternalError(f"{part.NAME} keeps {', '.join(tables)} when it loads what it remembers")
+            state.add(bare)
+        return state
 
     def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:
         if kind == "remote.posted":
             shard, number, what = data["to"], data["n"], data["what"]
             self.numbers[shard] = number
             self.posts.setdefault(shard, {})[number] = [what, data["data"]]
-            self.by_post[what].apply_posted(pid, shard, what, data["data"])
+            part = self.by_post.get(what)
+            if part is None:
+                raise _newer(f"a post {what!r}")
+            part.apply_posted(pid, shard, what, data["data"])
         elif kind == "remote.acknowledged":
             posts = self.posts.get(data["to"], {})
-            for number in [number for number in posts if number <= data["n"]]:
+            while posts and (number := next(iter(posts))) <= data["n"]:
                 del posts[number]
             if not posts:
                 self.posts.pop(data["to"], None)
         elif kind == "remote.taken":
-            self.seen[data["from"]] = data["n"]
-            if "data" in data:
-                self.by_post[data["what"]].apply_taken(data["from"], data["what"], data["data"])
+            if "again" in data:
+                del self.unknown[data["again"]]
+            else:
+                self._see(data["from"], data["n"])
+            if "data" not in data:
+                return
+            part = self.by_post.get(data["what"])
+            if part is None:
+                self.unknown.append([data["from"], data["what"], data["data"]])
+            else:
+                part.apply_taken(data["from"], data["what"], data["data"])
         else:
-            self.parts[data["part"]].apply_noted(pid, time, data["data"])
+            part = self.parts.get(data["part"])
+            if part is None:
+                raise _newer(f"facts of {data['part']!r}")
+            part.apply_noted(pid, time, data["data"])
+
+    def _see(self, sender: str, number: int) -> None:
+        """Remember the number of the last post of a shard or a client; of clients those that posted last."""
+        if sender.startswith(CLIENT):
+            if sender not in self.seen and sum(name.startswith(CLIENT) for name in self.seen) >= POST_CLIENTS_KEPT:
+                del self.seen[next(name for name in self.seen if name.startswith(CLIENT))]
+            self.seen.pop(sender, None)
+        self.seen[sender] = number
 
     def dump(self) -> Any:
         return {
             "numbers": self.numbers,
             "posts": self.posts,
             "seen": self.seen,
+            "unknown": self.unknown,
             "parts": {name: part.dump() for name, part in self.parts.items()},
         }
 
@@ -141,8 +197,19 @@ class RemoteState:
         self.posts = {
             shard: {int(number): post for number, post in posts.items()} for shard, posts in data["posts"].items()
         }
+        self.unknown = [list(post) for post in data.get("unknown", ())]
         for name, kept in data["parts"].items():
-            self.parts[name].load(kept)
+            part = self.parts.get(name)
+            if part is None:
+                raise _newer(f"facts of {name!r}")
+            part.load(kept)
+
+
+def _newer(what: str) -> StoreError:
+    return StoreError(
+        f"the shard was written by a newer Lyra: it has {what}, which this one does not know",
+        hint="upgrade with: pip install --upgrade lyra-agents",
+    )
 
 
 class Remote(Subsystem):
@@ -159,6 +226,7 @@ class Remote(Subsystem):
         make: Iterable[Callable[[KernelParts, Remote], Part]] | None = None,
     ) -> None:
         from lyra.kernel.remote.acts import Acts
+        from lyra.kernel.remote.messages import Messages
         from lyra.kernel.remote.ties import Ties
 
         self.shard = shard
@@ -167,9 +235,11 @@ class Remote(Subsystem):
         self.state = RemoteState()
         self.core: Core[Process] = parts.core
         self.core.remote = self
+        self.messages = Messages(parts, self)
         self.acts = Acts(parts, self)
         self.ties = Ties(parts, self)
-        self.parts: list[Part] = [self.acts, self.ties, *[make_part(parts, self) for make_part in make or ()]]
+        self.parts: list[Part] = [self.messages, self.acts, self.ties]
+        self.parts += [make_part(parts, self) for make_part in make or ()]
         for part in self.parts:
             self.state.add(part)
         self._rows: dict[str, dict[int, int]] = {}  # shard → number → row of a post that is not durable yet
@@ -188,6 +258,17 @@ class Remote(Subsystem):
         shard, slash, pid = address.partition("/")
         return pid if slash and shard == self.shard else None
 
+    def address_named(self, process: Any) -> str | None:
+        """Return the address that a caller means, by a word or by a handle, if it is another shard's."""
+        word = process if isinstance(process, str) else getattr(process, "pid", None)
+        return word if isinstance(word, str) and self.knows(word) else None
+
+    def handle_of(self, kernel: Any, address: str) -> Any:
+        """Return what the outside holds of a process on another shard."""
+        from lyra.kernel.remote.handle import HandleAbroad
+
+        return HandleAbroad(kernel, address)
+
     def address_of(self, pid: str) -> str:
         return f"{self.shard}/{pid}"
 
@@ -197,18 +278,45 @@ class Remote(Subsystem):
         """Return the number that the next post for a shard will have: no other of this pair ever has it."""
         return self.state.numbers.get(shard, 0) + 1
 
-    def post(self, shard: str, what: str, data: dict[str, Any], *, pid: str = "") -> int:
-        """Write a post for another shard, caused by the process `pid`; gives its row."""
+    def post(self, shard: str, what: str, data: dict[str, Any], *, pid: str = "", refusable: bool = True) -> int:
+        """Write a post for another shard, caused by the process `pid`; gives its row.
+
+        Overloaded where too many wait for that shard. One that is not `refusable` (an end, an answer) is written all
+        the same: nobody is there to be told.
+        """
         core, state = self.core, self.state
         waiting = state.posts.get(shard)
-        if waiting is not None and len(waiting) >= POSTS_WAITING_MAX:
+        if refusable and waiting is not None and len(waiting) >= POSTS_WAITING_MAX:
             raise Overloaded(
                 f"{len(waiting)} posts wait for shard {shard}", hint="is it open? lyra cluster status says", shard=shard
             )
         number = self.next_number(shard)
-        seq = core.fact(state, pid, "remote.posted", {"to": shard, "n": number, "what": what, "data": data})
+        kept = self._put_blobs(data)
+        seq = core.fact(state, pid, "remote.posted", {"to": shard, "n": number, "what": what, "data": kept})
         self._rows.setdefault(shard, {})[number] = seq
         return seq
+
+    def _put_blobs(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Return the data of a post as rows and snapshots have it: large values are blobs."""
+        blobs = {}
+        for name, value in data.items():
+            if type(value) is bytes and len(value) > BLOB_INLINE_BYTES_MAX:
+                digest = self.core.put_blob_now(value)
+                if digest:  # else the disk is full: the value goes into the row, which waits for room
+                    blobs[name] = digest
+        return {**data, **dict.fromkeys(blobs, b""), _BLOBS: blobs} if blobs else data
+
+    async def get_blobs(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Return the data of a post that was kept as it was posted."""
+        blobs = data.get(_BLOBS)
+        if not blobs:
+            return data
+        core, journal = self.core, self.core.journal
+        assert journal is not None
+        whole = {name: value for name, value in data.items() if name != _BLOBS}
+        for name, digest in blobs.items():
+            whole[name] = await core.call(journal.store.get_blob, digest)
+        return whole
 
     def note(self, part: Part, data: dict[str, Any], *, pid: str = "") -> int:
         """Write a fact of a part itself; gives its row."""
@@ -234,14 +342,16 @@ class Remote(Subsystem):
         """Carry the posts for one shard there, for as long as the kernel is open."""
         core, delay_s = self.core, _RETRY_FIRST_S
         while core.failure is None:
-            first, batch = self._next_batch(shard)
+            first, batch = await self._next_batch(shard)
             if not batch:
                 woken.clear()
                 await woken.wait()
                 continue
             try:
                 last = await self.deliver(shard, first, batch)
-            except (LyraError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever fails on the way, the posts are carried again
+                if not isinstance(error, (LyraError, OSError)):
+                    _log.exception("posts of shard %s for %s cannot be carried", self.shard, shard)
                 _log.info("posts of shard %s for %s wait: %s", self.shard, shard, error)
                 await core.outside_pause(delay_s)
                 delay_s = min(2 * delay_s, _RETRY_MOST_S)
@@ -255,16 +365,23 @@ class Remote(Subsystem):
             else:
                 await core.outside_pause(_RETRY_FIRST_S)
 
-    def _next_batch(self, shard: str) -> tuple[int, list[bytes]]:
+    async def _next_batch(self, shard: str) -> tuple[int, list[bytes]]:
         """Return the number of the first post that waits, and the durable posts from there on, some at a time."""
         posts, rows = self.state.posts.get(shard, {}), self._rows.get(shard, {})
-        batch: list[bytes] = []
+        wanted: list[list[Any]] = []
         first = 0
         for number, post in posts.items():
-            if number in rows or len(batch) >= POSTS_AT_ONCE:
+            if number in rows or len(wanted) >= POSTS_AT_ONCE:
                 break
             first = first or number
-            batch.append(codec.encode(post))
+            wanted.append(post)
+        batch: list[bytes] = []
+        room = POSTS_BYTES_AT_ONCE
+        for what, data in wanted:
+            batch.append(codec.encode([what, await self.get_blobs(data)]))
+            room -= len(batch[-1])
+            if room <= 0:
+                break
         return first, batch
 
     # ------------------------------------------------------------------ receiving
@@ -281,7 +398,11 @@ class Remote(Subsystem):
             if number > seen + 1:
                 break
             if number == seen + 1:
-                self._take_one(sender, number, *codec.decode(raw))
+                what, data = codec.decode(raw)
+                if sender.startswith(CLIENT) and what == "message":
+                    self.messages.check_room(data["to"])
+                # In a context of its own: whoever carries the posts here is not whom they act for.
+                ContextVars().run(self._take_one, sender, number, what, data)
                 point("remote.taken")
         journal = core.journal
         assert journal is not None
@@ -289,17 +410,40 @@ class Remote(Subsystem):
         return state.seen.get(sender, 0)
 
     def _take_one(self, sender: str, number: int, what: str, data: dict[str, Any]) -> None:
+        self._take(sender, what, data, {"from": sender, "n": number, "what": what})
+
+    def _take(self, sender: str, what: str, data: dict[str, Any], row: dict[str, Any]) -> None:
+        """Take a post: the row that says so, and what it does. One that cannot be taken must not hold up the others."""
         part = self.state.by_post.get(what)
-        row: dict[str, Any] = {"from": sender, "n": number, "what": what}
         if part is None:
-            _log.warning("shard %s posted %r, which this version does not know", sender, what)
-            self.core.fact(self.state, "", "remote.taken", row)
+            _log.warning("shard %s posted %r, which this version does not know: it is kept", sender, what)
+            self.core.fact(self.state, "", "remote.taken", {**row, "data": self._put_blobs(data)})
             return
-        before = part.before_take(sender, what, data)
-        if what in part.KEEPS:
-            row["data"] = data
+        before, fault = None, None
+        try:
+            before = part.before_take(sender, what, data)
+        except Exception as error:  # noqa: BLE001 - see above
+            fault = error
+        if fault is None and what in part.KEEPS:
+            row["data"] = self._put_blobs(data)
         self.core.fact(self.state, "", "remote.taken", row)
-        part.take(sender, what, data, before)
+        if fault is None:
+            try:
+                part.take(sender, what, data, before)
+            except Exception as error:  # noqa: BLE001 - see above
+                fault = error
+        if fault is not None:
+            context = {"message": f"the post {what!r} of shard {sender} cannot be taken", "exception": fault}
+            self.core.loop.call_exception_handler(context)
+
+    async def _take_known(self) -> None:
+        """Take posts that an earlier version kept since it did not know them."""
+        known = [post for post in self.state.unknown if post[1] in self.state.by_post]
+        for post in known:
+            sender, what, data = post
+            whole = await self.get_blobs(data)
+            place = next(place for place, other in enumerate(self.state.unknown) if other is post)
+            ContextVars().run(self._take, sender, what, whole, {"from": sender, "n": 0, "what": what, "again": place})
 
     # ------------------------------------------------------------------ moments
 
@@ -307,11 +451,17 @@ class Remote(Subsystem):
         for part in self.parts:
             part.process_ended(process, how)
 
+    def forgotten(self, process: Process) -> None:
+        for part in self.parts:
+            part.forgotten(process)
+
     def on_restored(self) -> None:
         for shard in self.state.posts:
             self._wake(shard)
         for part in self.parts:
             part.on_restored()
+        if any(post[1] in self.state.by_post for post in self.state.unknown):
+            self.core.tasks.start(self._take_known(), name=f"lyra-posts {self.shard}")
 
 
 def drop_item(table: dict[str, dict[str, Any]], key: str, item: str) -> None:

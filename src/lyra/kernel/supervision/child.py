@@ -24,7 +24,7 @@ from lyra.core.naming import old_names
 from lyra.core.policies.policy import OTP, STRATEGIES, Supervision
 from lyra.core.rights.capability import Grant
 from lyra.errors import ConfigError, NameTaken
-from lyra.kernel.process.links import ExitSignal, Ready, register_signal
+from lyra.kernel.process.links import ExitSignal, Ready, Started, register_signal
 
 if TYPE_CHECKING:
     from lyra.kernel.programs.registry import Programs, Spawnable
@@ -53,6 +53,9 @@ _CHILD_FLAGS: Final = (
     "priority",
     "recovery_attempts",
     "shutdown_s",
+    "shard",
+    "near",
+    "resources",
 )
 _FLAGS: Final = ("strategy", "max_restarts", "window_s", "auto_shutdown", "backoff")
 
@@ -72,7 +75,9 @@ class Spec(msgspec.Struct):
     budget: dict[str, Any] | None = None
     grant: dict[str, Any] | None = None
     priority: str | None = None
-    recovery_attempts: int | msgspec.UnsetType = msgspec.UNSET  # left out of the row, which earlier versions compare
+    # Left out of the row where they are not given: earlier versions compare it.
+    recovery_attempts: int | msgspec.UnsetType = msgspec.UNSET
+    needs: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET  # where in a cluster it begins: see `Context.spawn`
 
     def under_old_names(self) -> Spec:
         """As an earlier version had it, before Lyra's own programs had fixed names."""
@@ -102,7 +107,11 @@ class Plan(msgspec.Struct):
 
 
 class Child:
-    """The specification of one child; a mapping of the same keys does as well."""
+    """The specification of one child; a mapping of the same keys does as well.
+
+    In a cluster it begins where `shard`, `near` (the address of another process) or `resources` say, as with
+    `ctx.spawn`; without them on the shard of its supervisor.
+    """
 
     __slots__ = (
         "args",
@@ -112,10 +121,13 @@ class Child:
         "grant",
         "id",
         "name",
+        "near",
         "priority",
         "program",
         "recovery_attempts",
+        "resources",
         "restart",
+        "shard",
         "shutdown_s",
         "significant",
         "wait_ready",
@@ -136,6 +148,9 @@ class Child:
         grant: Any = None,
         priority: str | None = None,
         recovery_attempts: int | None = None,
+        shard: str | None = None,
+        near: str | None = None,
+        resources: Mapping[str, float] | None = None,
     ) -> None:
         given: object = id  # what was written may be anything
         if not (isinstance(given, str) and 0 < len(given) <= NAME_LENGTH_MAX and given.isprintable()):
@@ -156,6 +171,9 @@ class Child:
         self.recovery_attempts = (
             None if recovery_attempts is None else check_integer(recovery_attempts, "recovery_attempts")
         )
+        self.shard = shard
+        self.near = near
+        self.resources = None if resources is None else dict(resources)
         self.children: tuple[Child, ...] | None = None  # a supervisor's
         self.flags: dict[str, Any] = {}
 
@@ -243,6 +261,7 @@ def make_spec(programs: Programs, supervise: Program, child: Child) -> Spec:
     else:
         inner = make_plan(programs, supervise, child.children, nested=True, **child.flags)
         program, args, kind = supervise, [inner], "supervisor"
+    needs = {key: getattr(child, key) for key in ("shard", "near", "resources") if getattr(child, key) is not None}
     return Spec(
         id=child.id,
         program=programs.name(program),  # what is no program is refused there
@@ -257,6 +276,7 @@ def make_spec(programs: Programs, supervise: Program, child: Child) -> Spec:
         grant=None if child.grant is None else child.grant.to_data(),
         priority=child.priority,
         recovery_attempts=msgspec.UNSET if child.recovery_attempts is None else child.recovery_attempts,
+        needs=needs or msgspec.UNSET,
     )
 
 
@@ -327,6 +347,8 @@ def event_of(message: Any) -> dict[str, Any]:
         return {"is": "exit", "pid": message.pid, "reason": message.reason}
     if isinstance(message, Ready):
         return {"is": "ready", "pid": message.pid}
+    if isinstance(message, Started):
+        return {"is": "started", "pid": message.pid, "error": message.error}
     if isinstance(message, Order):
         if message.verb == "again":
             return {"is": "again", "id": message.id}
@@ -344,6 +366,7 @@ def event_of(message: Any) -> dict[str, Any]:
 _TEXTS: Final[dict[str, tuple[str, ...]]] = {  # what each kind of event has to say
     "exit": ("pid", "reason"),
     "ready": ("pid",),
+    "started": ("pid",),
     "again": ("id",),
     "command": ("do", "token", "id"),
     "message": (),

@@ -43,7 +43,7 @@ from lyra.errors import (
     ProcessExit,
     error_to_data,
 )
-from lyra.kernel.journal.rows import text_of
+from lyra.kernel.journal.rows import error_from_row, text_of
 from lyra.kernel.process.process import PLAIN_ENDS
 from lyra.kernel.process.replay import comes_next
 from lyra.kernel.programs.context import Context, ExitProgram, OwnContext
@@ -330,14 +330,19 @@ class Run:
             given: dict[str, Any] = {**options, "guarded": self.plan.guards, "tainted": row.tainted}
             if spec.recovery_attempts is not msgspec.UNSET:
                 given["recovery_attempts"] = spec.recovery_attempts
+            if spec.needs is not msgspec.UNSET:
+                given["needs"] = {"shard": None, "near": None, "resources": None, "tells": True, **spec.needs}
             child = ctx._spawn(spec.program, None, spec.args, given)
         except _REFUSALS as refusal:
             return refusal
         ctx.link(child)
-        if spec.wait_ready:
+        error: LyraError | None = None
+        if child.is_abroad:
+            error = await self._until_started(child.pid)
+        if spec.wait_ready and error is None:
             error = await self._until_ready(child.pid)
-            if error is not None:
-                return error
+        if error is not None:
+            return error
         self._set(row, child.pid, "running")
         row.starts += 1
         held, self.table.held = self.table.held, []
@@ -352,7 +357,7 @@ class Run:
         were read then: what that kernel knew is not what this one knows.
         """
         supervisors, pid, name = self._supervisors, self._ctx.pid, row.spec.program
-        while self._waits_for(name):
+        while row.spec.needs is msgspec.UNSET and self._waits_for(name):  # what the shard of a child knows, it says
             self._set(row, None, "restarting")
             if not self._ctx.replaying:
                 supervisors.wait_for(name, self._ctx.own_process, guards=self.plan.guards)
@@ -389,6 +394,19 @@ class Run:
                     return None
                 self._pass_mark_on(pid, event["reason"], self._ctx.pid)
                 return ProcessError(f"it ended before it was ready: {event['reason']}", reason=event["reason"])
+            self.table.pending.append(event)
+            if self._has_to_stop(event):
+                await self._end_child(pid, KILL, "worker")
+                return ProcessError("its supervisor was told to stop")
+
+    async def _until_started(self, pid: str) -> LyraError | None:
+        """Wait until a child on another shard has begun there; why not, where it was refused."""
+        while True:
+            event = event_of(await self._ctx.receive())
+            if event["is"] == "started" and event["pid"] == pid:
+                refused = event["error"]
+                error = None if refused is None else error_from_row(refused)
+                return error if error is None or isinstance(error, LyraError) else ProcessError(text_of(error))
             self.table.pending.append(event)
             if self._has_to_stop(event):
                 await self._end_child(pid, KILL, "worker")
@@ -463,7 +481,11 @@ class Run:
         parent, links, pid = self.table.parent, self._supervisors.links, self._ctx.pid
         if not self.plan.tells or parent is None:
             return
-        if not self._ctx.journaled_read("watched", lambda: links.watches(parent, pid)):
+        remote = self._core.remote
+        if not self._ctx.journaled_read(
+            "watched",
+            lambda: links.watches(parent, pid) or (remote is not None and remote.ties.watches(parent, pid)),
+        ):
             self._tell_parent(pid, why)
 
     @property

@@ -1,0 +1,347 @@
+"""Messages between shards: once, in order, and never more than a mailbox abroad should hold."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from lyra.core import codec
+from lyra.core.limits import MESSAGES_ON_TRUST
+from lyra.errors import LyraError, Overloaded
+from tests.kernel.remote.world import Shards, run, until
+
+LIMIT = 8  # messages in a mailbox of these tests
+BEYOND = LIMIT  # as many of one shard may be there beyond it: the trust is not above the limit
+
+got: list[Any] = []
+sent: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    got.clear()
+    sent.clear()
+
+
+async def slow(ctx, count, pause_s=1.0):
+    for _ in range(count):
+        got.append(await ctx.receive())
+        await ctx.sleep(pause_s)
+    return "done"
+
+
+async def asleep(ctx):
+    await ctx.sleep(1_000)
+    while True:
+        got.append(await ctx.receive())
+
+
+async def sender(ctx, address, count, label=""):
+    for number in range(count):
+        await ctx.send(address, f"{label}{number}")
+        sent.append(f"{label}{number}")
+    return "sent"
+
+
+async def careless(ctx, address, count):
+    for number in range(count):
+        ctx.send(address, str(number))
+    return "sent"
+
+
+def shards(*names: str, limit: int = LIMIT) -> Shards:
+    return Shards(*(names or ("s1", "s2")), programs=[slow, asleep, sender, careless], mailbox_messages_max=limit)
+
+
+def waiting_in(world: Shards, name: str, pid: str) -> int:
+    return len(world[name].processes[pid].inbox or ())
+
+
+@pytest.mark.parametrize("count", [1, 5, 500])
+def test_messages_arrive_in_order(count):
+    """All that was sent arrives once and in order, also more than a mailbox holds; every send is held back."""
+
+    async def main():
+        async with shards() as world:
+            there = world["s2"].spawn(slow, count, 0.01, pid="slow")
+            await world["s1"].spawn(sender, "s2/slow", count).wait()
+            assert (await there.wait()).result == "done"
+            assert got == [str(number) for number in range(count)]
+
+    run(main())
+
+
+def test_a_full_mailbox_abroad_holds_its_sender_back():
+    """A sender stops when the mailbox abroad is full, with a bounded number beyond the limit, and continues as it is
+    read."""
+
+    async def main():
+        async with shards() as world:
+            world["s2"].spawn(slow, 100, pid="slow")
+            here = world["s1"].spawn(sender, "s2/slow", 100)
+            most = 0
+            while here.alive:
+                await asyncio.sleep(0.5)
+                most = max(most, waiting_in(world, "s2", "slow"))
+                assert len(sent) <= len(got) + LIMIT + BEYOND + 1
+            assert LIMIT <= most <= LIMIT + BEYOND
+            await until(lambda: len(got) == 100)
+            assert got == [str(number) for number in range(100)]
+
+    run(main())
+
+
+def test_a_careless_sender_stands_in_line_all_the_same():
+    """Sends that are not awaited wait for room, too; their program may end meanwhile."""
+
+    async def main():
+        async with shards() as world:
+            world["s2"].spawn(slow, 60, 0.1, pid="slow")
+            assert (await world["s1"].spawn(careless, "s2/slow", 60).wait()).result == "sent"
+            await asyncio.sleep(0.05)
+            assert waiting_in(world, "s2", "slow") <= LIMIT + BEYOND
+            await until(lambda: len(got) == 60)
+            assert got == [str(number) for number in range(60)]
+
+    run(main())
+
+
+def test_a_full_mailbox_holds_up_no_other_one():
+    """Messages for another receiver of that shard go on."""
+
+    async def main():
+        async with shards() as world:
+            world["s2"].spawn(asleep, pid="full")
+            world["s2"].spawn(slow, 200, 0.0, pid="quick")
+            world["s1"].spawn(sender, "s2/full", 200)
+            await until(lambda: len(sent) >= LIMIT)
+            await asyncio.sleep(1.0)
+            stuck = len(sent)
+            assert stuck <= LIMIT + BEYOND
+            other = world["s1"].spawn(sender, "s2/quick", 200)
+            assert (await other.wait()).result == "sent"
+            await until(lambda: len(got) == 200)
+            assert len(sent) == stuck + 200
+
+    run(main())
+
+
+def test_senders_of_several_shards_take_turns():
+    """Each gets room, the local ones among them, and nobody starves."""
+
+    async def main():
+        async with shards("s1", "s2", "s3") as world:
+            world["s2"].spawn(slow, 90, 0.1, pid="slow")
+            for name, label in (("s1", "a"), ("s2", "b"), ("s3", "c")):
+                world[name].spawn(sender, "s2/slow", 30, label)
+            await until(lambda: len(got) == 90)
+            for label in "abc":
+                assert [one for one in got if one[0] == label] == [f"{label}{number}" for number in range(30)]
+            assert {one[0] for one in got[:60]} == set("abc")
+
+    run(main())
+
+
+def test_a_receiver_that_ends_lets_its_senders_go():
+    """What waits for room in the mailbox of a process that ended is dropped, with an Event."""
+
+    async def main():
+        async with shards() as world:
+            there = world["s2"].spawn(asleep, pid="full")
+            here = world["s1"].spawn(sender, "s2/full", 60)
+            await until(lambda: len(sent) >= LIMIT)
+            await there.kill()
+            assert (await here.wait()).result == "sent"
+            await until(lambda: not world["s1"].core.remote.state.posts)
+
+    run(main())
+
+
+def test_a_sender_that_gives_up_leaves_the_line():
+    """A send that is cancelled is not sent, and those behind it are."""
+
+    async def impatient(ctx, address):
+        for number in range(30):
+            try:
+                async with asyncio.timeout(1.0):
+                    await ctx.send(address, f"early{number}")
+            except TimeoutError:
+                break
+        await ctx.send(address, "late")
+        return number
+
+    async def main():
+        async with shards() as world:
+            world.programs.append(impatient)
+            world["s2"].spawn(asleep, pid="full")
+            here = world["s1"].spawn(impatient, "s2/full", pid="here")
+            gave_up = (await here.wait()).result
+            await until(lambda: "late" in got, within_s=2_000)
+            assert got == [*(f"early{number}" for number in range(gave_up)), "late"]
+
+    run(main())
+
+
+def test_a_caller_outside_is_held_back():
+    """kernel.send waits for room abroad, and fails with a sentence where its kernel closes."""
+
+    async def main():
+        async with shards() as world:
+            world["s2"].spawn(asleep, pid="full")
+            acks = [world["s1"].send("s2/full", number) for number in range(LIMIT + BEYOND + 2)]
+            sending = [asyncio.ensure_future(_await(ack)) for ack in acks]
+            await asyncio.sleep(1.0)
+            assert not sending[-1].done()
+            kernel = world.kernels.pop("s1")
+            await kernel.close()
+            with pytest.raises(LyraError, match="found no room"):
+                await sending[-1]
+            await world.open("s1")
+
+    async def _await(ack):
+        await ack
+
+    run(main())
+
+
+@pytest.mark.parametrize("who", [("s1",), ("s2",), ("s1", "s2")])
+def test_killed_while_the_mailbox_is_full(who):
+    """Killed again and again, nothing is lost or repeated, and no restart lets more in."""
+
+    async def main():
+        async with shards() as world:
+            world["s2"].spawn(slow, 80, pid="slow")
+            world["s1"].spawn(sender, "s2/slow", 80, pid="sender")
+            most = 0
+            for _ in range(12):
+                await asyncio.sleep(3.3)
+                most = max(most, waiting_in(world, "s2", "slow"))
+                await world.restart(*who)
+            ended = await world["s2"].process("slow").wait()
+            assert ended.result == "done"
+            assert most <= LIMIT + 2 * BEYOND
+            rows = list(world.stores["s2"].read(kind="message.received"))
+            assert len(rows) == 80
+        texts = [codec.decode(row.data) for row in world.stores["s2"].read(kind="message.sent")]
+        assert [row["message"] for row in texts] == [str(number) for number in range(80)]
+
+    run(main())
+
+
+def test_sends_cost_no_answer_each():
+    """A shard that keeps up answers a small part of the messages, and one that sends little is answered nothing."""
+
+    async def main():
+        async with shards(limit=1_000) as world:
+            world["s2"].spawn(slow, 1_000, 0.0, pid="quick")
+            await world["s1"].send("s2/quick", "one")
+            await until(lambda: len(got) == 1)
+            assert "s1" not in world["s2"].core.remote.state.numbers
+            await world["s1"].spawn(sender, "s2/quick", 999).wait()
+            await until(lambda: len(got) == 1_000)
+            assert world["s2"].core.remote.state.numbers["s1"] <= 2 * 1_000 / (MESSAGES_ON_TRUST // 2)
+
+    run(main())
+
+
+def test_a_client_is_refused_at_a_full_mailbox():
+    """A client of the cluster, who has no line, is told to come again; what it repeats is taken once."""
+
+    async def main():
+        async with shards() as world:
+            world["s2"].spawn(asleep, pid="full")
+            remote = world["s2"].core.remote
+
+            async def post(number):
+                data = {"to": "full", "form": "", "message": codec.encode(number)}
+                return await remote.take("~client", number, [codec.encode(["message", data])])
+
+            for number in range(1, LIMIT + 1):
+                assert await post(number) == await post(number) == number
+            with pytest.raises(Overloaded):
+                await post(LIMIT + 1)
+            assert waiting_in(world, "s2", "full") == LIMIT
+
+    run(main())
+
+
+def test_a_post_of_a_newer_version_is_kept():
+    """A shard that does not know a kind of post keeps it, takes those behind it, and hands it to the version that does
+    know it, once."""
+    from lyra.kernel.remote.posts import Part
+
+    taken: list[Any] = []
+
+    class News(Part):
+        NAME = "news"
+        SENDS = frozenset({"news"})
+
+        def take(self, sender, what, data, before):
+            taken.append([sender, data["text"], len(data["blob"])])
+
+    def knows(kernel):
+        remote = kernel.core.remote
+        part = News()
+        remote.parts.append(part)
+        remote.state.add(part)
+
+    async def main():
+        async with shards() as world:
+            knows(world["s1"])
+            world["s2"].spawn(slow, 1, pid="slow")
+            world["s1"].core.remote.post("s2", "news", {"text": "hear", "blob": b"x" * 100_000})
+            await world["s1"].send("s2/slow", "behind")
+            await until(lambda: got == ["behind"])
+            assert not taken
+            for _ in range(2):
+                await world.restart("s2")
+                assert len(world["s2"].core.remote.state.unknown) == 1
+            remote = world["s2"].core.remote
+            knows(world["s2"])
+            remote.on_restored()
+            await until(lambda: taken)
+            assert taken == [["s1", "hear", 100_000]]
+            await world["s2"].durable()
+            world.kill("s2")
+            knows(world["s1"])
+            await world.open("s2")
+            assert not world["s2"].core.remote.state.unknown
+
+    run(main())
+
+
+def test_a_post_that_cannot_be_taken_holds_up_nobody():
+    """The mistake of one post is reported, and the next are taken."""
+
+    async def main():
+        async with shards() as world:
+            world["s2"].spawn(slow, 1, pid="slow")
+            world["s1"].core.remote.post("s2", "stop", {"pid": "slow"})
+            await world["s1"].send("s2/slow", "behind")
+            await until(lambda: got == ["behind"])
+
+    run(main(), expected=("'stop' of shard s1 cannot be taken",))
+
+
+def test_an_answer_is_posted_however_many_wait(monkeypatch):
+    """A program is told when too many posts wait for a shard; the end of a process is told all the same."""
+    monkeypatch.setattr("lyra.kernel.remote.posts.POSTS_WAITING_MAX", 3)
+
+    async def main():
+        async with shards() as world:
+            world["s2"].spawn(slow, 1, pid="slow")
+            waiting = asyncio.ensure_future(world["s1"].process("s2/slow").wait())
+            await until(lambda: world["s2"].core.remote.ties.watchers.get("slow"))
+            world.cut.add(("s2", "s1"))
+            for number in range(3):
+                await world["s2"].send("s1/nobody", number)
+            with pytest.raises(Overloaded):
+                world["s2"].send("s1/nobody", 3)
+            await world["s2"].send("slow", "end")
+            await asyncio.sleep(5.0)
+            world.cut.clear()
+            assert (await waiting).result == "done"
+
+    run(main())
