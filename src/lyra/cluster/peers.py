@@ -91,7 +91,8 @@ class GrpcCarrier:
     async def call(self, address: str, method: str, data: Any, *, timeout_s: float) -> Any:
         channel = self._channels.get(address)
         if channel is None:
-            channel = self._channels[address] = self._grpc.aio.insecure_channel(address, options=_OPTIONS)
+            target = address.rpartition("@")[2]  # a host of Ray's has its actor's name before it
+            channel = self._channels[address] = self._grpc.aio.insecure_channel(target, options=_OPTIONS)
         call = channel.unary_unary(f"/{SERVICE}/{_METHOD}")
         metadata = (("authorization", f"Bearer {self._secret.reveal()}"),)
         try:
