@@ -24,11 +24,10 @@ _STORE_BYTES: Final = 80 * 2**20
 
 class Nodes:
     def __init__(self) -> None:
-        self._cluster = Cluster(
+        self._cluster: Any = Cluster(
             initialize_head=True,
             head_node_args={"num_cpus": 1, "object_store_memory": _STORE_BYTES, "include_dashboard": False},
         )
-        self._raylets = {self._cluster.head_node.unique_id: self._cluster.head_node}
         ray.init(address=self._cluster.address, log_to_driver=False)
 
     def add(self, **resources: Any) -> dict[str, Any]:
@@ -48,7 +47,8 @@ class Nodes:
         return [ray_hosts.host_name(node["NodeID"]) for node in ray.nodes() if node["Alive"]]
 
     def start(self, url: str, **options: Any) -> list[str]:
-        return [started.name for started in ray_hosts.start(url, self._cluster.address, **options)]
+        started = ray_hosts.start(url, self._cluster.address, **options)
+        return [host.name for host in started if not host.problem]
 
     def stop(self, url: str) -> list[str]:
         return ray_hosts.stop(url, self._cluster.address)
@@ -78,15 +78,17 @@ class Nodes:
 
 def main(folder: str) -> None:
     os.environ["RAY_TMPDIR"] = folder
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # Ray prints what its nodes log
     nodes = Nodes()
-    print(json.dumps("ready"), flush=True)
+    print(json.dumps("ready"), file=answers, flush=True)
     for line in sys.stdin:
         ((command, options),) = json.loads(line).items()
         try:
             answer = {"answer": getattr(nodes, command)(**options)}
         except Exception as error:  # the test is told
             answer = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(answer), flush=True)
+        print(json.dumps(answer), file=answers, flush=True)
     nodes.close()
 
 

@@ -21,7 +21,7 @@ import runpy
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -33,7 +33,7 @@ from lyra.cluster.peers import GrpcListener, answer_encoded
 from lyra.cluster.ray_calls import RayCarrier, load_ray, namespace_of, ray_address
 from lyra.config import Config
 from lyra.core.address import Address
-from lyra.errors import ConfigError, Conflict, DeadlineExceeded, LyraError, StoreError, error_from_data, error_to_data
+from lyra.errors import ConfigError, Conflict, LyraError, StoreError, error_from_data, error_to_data
 from lyra.kernel.base.tasks import Tasks
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.seams import Seams
@@ -67,11 +67,12 @@ class Orders(msgspec.Struct, frozen=True):
 
 
 class Started(NamedTuple):
-    """A host that runs on a node of Ray's."""
+    """A host on a node of Ray's, or why there is none."""
 
     name: str
     node: str  # Ray's id of it
     address: str
+    problem: str = ""
 
 
 class HostActor:
@@ -209,11 +210,12 @@ def start(
     shards: int | None = None,
     lease_s: float | None = None,
 ) -> list[Started]:
-    """Start a host on each node of a Ray cluster that has none; returns when all have joined. Blocks.
+    """Start a host on each node of a Ray cluster that has none; returns when they have joined. Blocks.
 
     `address` is that of Ray's head; by default the one of RAY_ADDRESS, else the one on this machine. `hosts` is how
     many nodes get a host at most, `load` files with `setup(kernel)`. `settings` are NAME=VALUE as in lyra.toml.
-    `shards` and `lease_s` are those of a new cluster. Nodes that came since are covered by calling it again.
+    `shards` and `lease_s` are those of a new cluster. Nodes that came since are covered by calling it again. A node
+    that gives no host, as one that is dead while Ray has not noticed, is told in its `problem`.
     """
     code = read_code(load)
     directory = PostgresDirectory(url, shards=shards, lease_s=lease_s)
@@ -223,12 +225,15 @@ def start(
         nodes = sorted((node for node in ray.nodes() if node["Alive"]), key=lambda node: str(node["NodeID"]))
         if not nodes:
             raise ConfigError("the Ray cluster has no living node", hint="ray status lists them")
-        made = []
+        actors = []
         for node in nodes[:hosts]:
             name, ip = host_name(node["NodeID"]), node["NodeManagerAddress"]
             orders = Orders(url, name, ip, code, resources_of(node), tuple(settings))
-            made.append((orders.name, node["NodeID"], _start_actor(ray, namespace_of(secret), node["NodeID"], orders)))
-        return [Started(name, node, _wait_joined(ray, name, actor)) for name, node, actor in made]
+            actors.append((name, str(node["NodeID"]), _start_actor(ray, namespace_of(secret), node["NodeID"], orders)))
+        started = _wait_joined(ray, actors)
+    if all(host.problem for host in started):
+        raise StoreError(started[0].problem)
+    return started
 
 
 def stop(url: str, address: str | None = None) -> list[str]:
@@ -241,7 +246,8 @@ def stop(url: str, address: str | None = None) -> list[str]:
         names = sorted(actor["name"] for actor in named if actor["namespace"] == namespace)
         actors = [ray.get_actor(name, namespace=namespace) for name in names]
         leaving = [actor.leave.remote() for actor in actors]
-        ray.wait(leaving, num_returns=len(leaving), timeout=_LEAVE_S) if leaving else None
+        if leaving:
+            ray.wait(leaving, num_returns=len(leaving), timeout=_LEAVE_S)
         for actor in actors:
             ray.kill(actor, no_restart=True)
     return names
@@ -270,7 +276,8 @@ def _connected(address: str | None) -> Iterator[Any]:
         yield ray
         return
     try:
-        ray.init(address=address or "auto", log_to_driver=False, logging_level=logging.WARNING)
+        with redirect_stdout(sys.stderr):
+            ray.init(address=address or "auto", log_to_driver=False, logging_level=logging.WARNING)
     except (ConnectionError, ValueError, ray.exceptions.RayError, RuntimeError) as error:
         where = f"Ray at {address}" if address else "Ray on this machine"
         told = str(error).strip().splitlines()[:1]
@@ -278,7 +285,8 @@ def _connected(address: str | None) -> Iterator[Any]:
             f"{where} cannot be reached: {' '.join(told)}", hint="ray start --head starts one; --ray names its address"
         ) from None
     try:
-        yield ray
+        with redirect_stdout(sys.stderr):  # Ray prints what its nodes log
+            yield ray
     finally:
         ray.shutdown()
 
@@ -302,14 +310,22 @@ def _start_actor(ray: Any, namespace: str, node_id: str, orders: Orders) -> Any:
     return ray.remote(HostActor).options(**options).remote(msgspec.json.encode(orders))
 
 
-def _wait_joined(ray: Any, name: str, actor: Any) -> str:
-    try:
-        told = ray.get(actor.joined.remote(), timeout=JOIN_S)
-    except ray.exceptions.GetTimeoutError:
-        raise DeadlineExceeded(f"host {name} has not joined within {JOIN_S:g} s") from None
-    except ray.exceptions.RayError as error:
-        raise StoreError(f"Ray cannot start host {name}: {error}") from None
-    if "error" in told:
-        ray.kill(actor, no_restart=True)
-        raise error_from_data(told["error"])
-    return str(told["address"])
+def _wait_joined(ray: Any, actors: Sequence[tuple[str, str, Any]]) -> list[Started]:
+    """Wait until each host has joined; raises the error of one that cannot, such as a file that cannot be run."""
+    joining = [actor.joined.remote() for _, _, actor in actors]
+    ray.wait(joining, num_returns=len(joining), timeout=JOIN_S)
+    started = []
+    for (name, node, actor), joined in zip(actors, joining, strict=True):
+        try:
+            told = ray.get(joined, timeout=0)
+        except ray.exceptions.GetTimeoutError:
+            started.append(Started(name, node, "", f"host {name} has not joined within {JOIN_S:g} s"))
+            continue
+        except ray.exceptions.RayError as error:
+            started.append(Started(name, node, "", f"Ray cannot start host {name}: {error}"))
+            continue
+        if "error" in told:
+            ray.kill(actor, no_restart=True)
+            raise error_from_data(told["error"])
+        started.append(Started(name, node, str(told["address"])))
+    return started
