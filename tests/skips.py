@@ -71,6 +71,7 @@ PARTS: Final = (
     Part("Landlock", r"(?i)landlock", _landlock_works),
     Part("a sandbox", r"no sandbox", lambda: _bubblewrap_works() or _landlock_works()),
     Part("PostgreSQL", r"PostgreSQL", _postgres_is_here),
+    Part("Ray", r"Ray is not installed", lambda: importlib.util.find_spec("ray") is not None),
     Part("Redis", r"Redis", partial(_has, "redis-server")),
     Part("Erlang", r"Erlang", partial(_has, "escript")),
     Part("packages from npm", r"\.ci/node", (FOLDER / "installed").is_file),

@@ -76,7 +76,7 @@ class HostRow(msgspec.Struct, frozen=True):
 
     name: str
     life: str  # of one start of the host: another start under the same name has another
-    address: str  # HOST:PORT of its peers' port
+    address: str  # HOST:PORT of its peers' port; of a host that Ray started ray:NAME@HOST:PORT
     version: str
     format: int  # the newest form of a store that it can open
     state: str = UP

@@ -27,7 +27,7 @@ from lyra._version import __version__
 from lyra.cluster import placement
 from lyra.cluster.calls import answer_call
 from lyra.cluster.directory import Directory, HostRow, View, check_name
-from lyra.cluster.peers import Carrier
+from lyra.cluster.peers import Carrier, call_while
 from lyra.core.clock import Clock, SystemClock
 from lyra.core.ids import unique_id
 from lyra.errors import Conflict, LyraError, NoSuchProcess
@@ -318,7 +318,14 @@ class Host:
         address = self.view.address_of(shard)
         if address is None or row.host == self.name:
             raise Conflict(f"shard {shard} is open on no host at the moment", elsewhere=True, shard=shard)
-        return await self.carrier.call(address, method, data, timeout_s=timeout_s)
+
+        async def has_shard() -> bool:
+            return self.view.address_of(shard) in (address, None)
+
+        look_s = self.view.lease_s / BEATS_A_LEASE
+        return await call_while(
+            self.carrier, address, method, data, timeout_s=timeout_s, look_s=look_s, is_there=has_shard
+        )
 
 
 def find_resources() -> dict[str, float]:
