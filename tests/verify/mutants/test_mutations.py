@@ -96,14 +96,14 @@ def test_a_change_is_made_where_the_tests_run_and_undone(copy):
     assert trial(unchanged, tests, copy).killed_by == ""
 
 
-def test_of_many_tests_those_of_the_own_folder_are_tried_before_others():
+def test_of_many_tests_the_nearest_are_tried_before_others():
     """The thirty quickest are first, wherever they are."""
     others = {f"tests/a/test_{number}.py": number * 1.0 for number in range(400)}
-    own = {"tests/kernel/test_slow.py": 1_000.0, "tests/kernel/base/test_slower.py": 2_000.0}
-    first, second, third = _batches({**others, **own}, "tests/kernel")
+    near = ["tests/kernel/base/test_slowest.py", "tests/kernel/base/sub/test_it.py", "tests/kernel/bus/test_bus.py"]
+    first, second, third = _batches({**others, **dict.fromkeys(reversed(near), 1_000.0)}, "tests/kernel/base")
     assert first.tests == list(others)[:30]
-    assert second.tests == [*own, *list(others)[30:178]]
-    assert len(third.tests) == 222
+    assert second.tests == [near[1], near[0], near[2], *list(others)[30:177]]
+    assert len(third.tests) == 223
 
 
 @pytest.mark.slow
