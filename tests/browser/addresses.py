@@ -70,7 +70,8 @@ def addresses(stage: Stage) -> dict[str, str]:
         path = endpoint.path
         if endpoint.parameters:
             start = path[: path.index("/{")]
-            if len(endpoint.parameters) > 1 or start not in _VALUES or not path.endswith("}"):
+            assert start in _VALUES, f"give {start} a value of the stage in _VALUES of tests/browser/addresses.py"
+            if len(endpoint.parameters) > 1 or not path.endswith("}"):
                 continue
             path = f"{start}/{quote(_VALUES[start](stage), safe='')}"
         pages[endpoint.path] = path + _QUERIES.get(endpoint.path, "")

@@ -178,7 +178,8 @@ def test_cleaning_survives_a_restart(path, clock):
 
 
 def test_shutdown_without_a_store_ends_every_entry(clock):
-    """They could not be found again: entries end in the order of their coming, their questions are cancelled."""
+    """They could not be found again: entries end in the order of their coming, also one that runs, and their questions
+    are cancelled."""
 
     async def main():
         ended: list[str] = []
@@ -191,6 +192,7 @@ def test_shutdown_without_a_store_ends_every_entry(clock):
         kernel.get_next_runnable()
         asked = kernel.create_interrupt("a", "clarification", "?")
         kernel.terminate("b")
+        assert kernel.get_next_runnable().pid == "c"
         await kernel.shutdown("going home")
         assert ended == ["b", "a", "c"]
         with pytest.raises(ProcessError):

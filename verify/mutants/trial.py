@@ -1,9 +1,9 @@
 """One mutant: the change is made in a copy of the source, and the tests that reach its line are run there.
 
 Which tests call the function around a change is known from a run of all tests with `verify.recorder`; the quickest
-are run first. What is only reached on import, or in processes that tests start, has none: then the tests of its folder
-are run, and those of folders that use its name. A mutant is killed by the first test that fails, or by tests that do
-not end, and that pass without the change.
+are run first, then those of its own folder, then those of folders ever farther away. What is only reached on import, or
+in processes that tests start, has none: then the tests of its folder are run, and those of folders that use its name. A
+mutant is killed by the first test that fails, or by tests that do not end, and that pass without the change.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, NamedTuple
@@ -95,7 +96,7 @@ def trial(mutation: Mutation, tests: Mapping[str, float], copy: Path) -> Outcome
     changed = _Changed(copy, mutation)
     try:
         count = 0
-        for batch in _batches(tests) or _of_folders(mutation, copy):
+        for batch in _batches(tests, _tests_of(mutation.file)) or _of_folders(mutation, copy):
             count += len(batch.tests)
             killed_by = _killer(batch, changed)
             if killed_by:
@@ -149,8 +150,17 @@ def _killer(batch: _Batch, changed: _Changed) -> str:
         left_out.append(failing)
 
 
-def _batches(tests: Mapping[str, float]) -> list[_Batch]:
-    names, first, batches = list(tests), 0, []
+def _batches(tests: Mapping[str, float], own: str) -> list[_Batch]:
+    """The quickest tests of all, and then those of the folder `own` and of the folders next to it: of a function that
+    thousands of tests call, those know most about it."""
+
+    def distance(name: str) -> int:
+        pairs = zip(own.split("/"), name.split("/"), strict=False)
+        return -sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+    quickest, rest = list(tests)[: _BATCHES[0]], list(tests)[_BATCHES[0] :]
+    names = [*quickest, *sorted(rest, key=distance)]
+    first, batches = 0, []
     for size in _BATCHES:
         batch = names[first : first + size]
         if batch:

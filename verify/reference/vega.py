@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from lyra.errors import CODES
+from lyra.errors import CODES, ConfigError
 from lyra.vega.bytecode.opcodes import OPCODES, Opcode
 from lyra.vega.checker import settings
 from lyra.vega.checker.types import signature_text, takes_text
@@ -144,6 +144,8 @@ def _functions(table: Table, module: str, rows: Mapping[str, LibraryEntry]) -> s
 
 
 def _example(name: str) -> str:
+    if name not in EXAMPLES:
+        raise ConfigError(f"{name} has no example", hint="give it one in EXAMPLES of verify/reference/vega_examples.py")
     code, result = EXAMPLES[name]
     return f"`{code}` is `{result}`" if result else f"`{code}`"
 

@@ -689,6 +689,26 @@ def test_a_chained_comparison_of_known_values_is_looked_beyond():
     assert took_s == pytest.approx(1.0, rel=0.01)
 
 
+def test_no_call_is_made_behind_a_comparison_that_may_fail():
+    """Whether a number is in a text is an error: the call behind it is made by neither."""
+    asked = []
+
+    def answer(request: Any) -> Reply:
+        asked.append(request)
+        return Reply(text="b")
+
+    @lyra.parallel
+    async def compared(agent_a: Any, agent_b: Any) -> Any:
+        first = await agent_a.send("a")
+        holds = len(first) in "abc"
+        second = await agent_b.send("b")
+        return [holds, second]
+
+    with pytest.raises(TypeError, match="requires string as left operand"):
+        timed(compared, agent("a"), Agent("b", model=SimProvider(answer)))
+    assert asked == []
+
+
 def test_a_plan_knows_that_a_branch_decides_about_nothing_behind_it():
     source = """
 import lyra

@@ -72,6 +72,18 @@ def test_depth_is_bounded(text):
     assert str(DEPTH_MAX) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("begin", "middle", "end", "most"),
+    [("a.", "a = 1", "", DEPTH_MAX - 1), ("[", "'x'", "]", DEPTH_MAX), ("{a = ", "1", "}", DEPTH_MAX - 1)],
+)
+def test_what_is_nested_up_to_the_bound_is_read(begin, middle, end, most):
+    """One level more is refused."""
+    name = "" if begin == "a." else "a = "
+    key_lines(name + begin * most + middle + end * most)
+    with pytest.raises(TooDeep):
+        key_lines(name + begin * (most + 1) + middle + end * (most + 1))
+
+
 KEYS = st.text(alphabet="ab-_9", min_size=1, max_size=3) | st.sampled_from(['"x y"', "'#='", '"é"'])
 SCALARS = st.sampled_from(
     [

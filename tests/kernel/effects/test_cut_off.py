@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,12 @@ async def pays(ctx: Any) -> str:
     return paid
 
 
+async def pays_and_waits(ctx: Any) -> None:
+    with suppress(EffectInDoubt):
+        await ctx.do(PAY, "pay")
+    await ctx.receive()
+
+
 async def fetches(ctx: Any) -> str:
     fetched: str = await ctx.do(FETCH, "fetch")
     return fetched
@@ -66,7 +73,7 @@ async def parent(ctx: Any) -> str:
     return spent
 
 
-PROGRAMS: list[Any] = [pays, fetches, looks, parent]
+PROGRAMS: list[Any] = [pays, pays_and_waits, fetches, looks, parent]
 
 
 def spent(kernel: Kernel, pid: str = "parent") -> str:
@@ -106,6 +113,23 @@ def test_a_call_that_a_crash_cut_off_stays_charged(path: str, decision: str) -> 
             assert spent(kernel) == ("$0.60" if decision == "retry" else "$0.30")
         async with Kernel(path, programs=PROGRAMS) as kernel:
             assert spent(kernel) == ("$0.60" if decision == "retry" else "$0.30")
+
+    run(main())
+
+
+@pytest.mark.parametrize("decision", ["skip", "fail", "retry"])
+def test_a_settled_call_is_no_longer_counted_as_cut_off(path: str, decision: str) -> None:
+    """A process that goes on after a person's answer has no call that crashes cut off."""
+
+    async def main() -> None:
+        await crash_inside(path, pays_and_waits)
+        OPEN.append(True)
+        async with Kernel(path, programs=PROGRAMS) as kernel:
+            await settle(kernel)
+            assert list((kernel.processes["parent"].attempts or {}).values()) == [1]
+            await answer(kernel, decision, "parent")
+            assert not kernel.processes["parent"].attempts
+            assert kernel.processes["parent"].state == "waiting"
 
     run(main())
 

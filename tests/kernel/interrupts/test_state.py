@@ -111,6 +111,21 @@ def test_the_ended_take_no_room() -> None:
     assert (held.count, len(held.by_age) < 80, len(held.by_end) < 80) == (1, True, True)
 
 
+def test_the_ended_among_many_open_take_no_more_room_than_those() -> None:
+    """Beside a hundred open questions at most as many ended ones are kept, and 64."""
+    line = Line()
+    for number in range(100):
+        line.enter(question(number), outside=True)
+    for number in range(100, 1000):
+        ended = question(number, created_at=number, expires_at=number)
+        line.enter(ended, outside=True)
+        ended.status = "resolved"
+        line.leave(ended)
+        held = line.by_pid["p"]
+        assert max(len(held.by_age), len(held.by_end)) <= 2 * 100 + 64
+    assert held.count == 100
+
+
 def test_overdue_questions_end_when_they_are_read() -> None:
     """All were over before a timer rang: who looks finds none, and each has ended as expired, once."""
 

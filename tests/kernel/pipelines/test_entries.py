@@ -187,10 +187,13 @@ def test_a_mistake_makes_no_entry(target):
 
 
 def test_a_process_takes_the_pipeline_of_an_entry_over(target):
-    """Its question is asked again, by the process; the worker outside is refused from then on."""
+    """Its question is asked again, by the process; the worker outside is refused from then on, and listeners hear of
+    the entry's end."""
 
     async def main():
+        moved = []
         async with Kernel(target) as kernel:
+            kernel.on_event(lambda event: moved.append(event.data), kinds=["process.state_changed"])
             for name in ("a", "pay"):
                 kernel.register_agent(name, lambda _envelope: {})
             kernel.initialize_orchestration("job", ASKING)
@@ -209,6 +212,8 @@ def test_a_process_takes_the_pipeline_of_an_entry_over(target):
                     kernel.resolve_interrupt(asked.id, {"approved": True})
             assert seen[-1] == "pipeline_completed"
             assert kernel.get_process("job").current_service
+        reason = "a process of this kernel took its pipeline over"
+        assert [row["new_state"] for row in moved if row.get("reason") == reason] == ["terminated"]
 
     run(main())
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import pytest
 
+from lyra.core.faultpoint import SimulatedCrash
 from lyra.errors import (
     BudgetExceeded,
     CapabilityDenied,
@@ -407,6 +408,42 @@ def test_how_many_and_how_deep():
         async with Kernel() as kernel:
             with pytest.raises(Overloaded, match="nest"):
                 await kernel.run(deeper, 0)
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_an_exit_of_the_interpreter_is_not_contained(kind):
+    """The process that raises it is killed, and it goes on to whoever runs the loop."""
+    ended = []
+
+    async def exits(ctx):
+        raise kind
+
+    async def main():
+        async with Kernel() as kernel:
+            kernel.on_event(lambda event: ended.append(event.data["reason"]), kinds=["process.terminated"])
+            kernel.spawn(exits)
+            await asyncio.Event().wait()
+
+    with pytest.raises(kind):
+        run(main())
+    assert ended[0] == "killed"
+
+
+def test_a_crash_that_a_test_acts_out_ends_no_process():
+    """The loop's handler of exceptions hears of it, and the process stays as it was."""
+    heard = []
+
+    async def crashes(ctx):
+        raise SimulatedCrash
+
+    async def main():
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context["exception"]))
+        async with Kernel() as kernel:
+            handle = kernel.spawn(crashes)
+            await settle(kernel)
+            assert (handle.alive, [type(error) for error in heard]) == (True, [SimulatedCrash])
 
     run(main())
 

@@ -9,7 +9,7 @@ import pytest
 
 from verify.mutants.mutations import Mutation, mutations_of
 from verify.mutants.sample import PARTS, SOURCE, sample
-from verify.mutants.trial import copy_of_source, equivalent, trial
+from verify.mutants.trial import _batches, copy_of_source, equivalent, trial
 
 SMALL = '''\
 """A text."""
@@ -94,6 +94,16 @@ def test_a_change_is_made_where_the_tests_run_and_undone(copy):
     assert (copy / file).read_bytes() == source
     unchanged = change._replace(after=change.before)
     assert trial(unchanged, tests, copy).killed_by == ""
+
+
+def test_of_many_tests_the_nearest_are_tried_before_others():
+    """The thirty quickest are first, wherever they are."""
+    others = {f"tests/a/test_{number}.py": number * 1.0 for number in range(400)}
+    near = ["tests/kernel/base/test_slowest.py", "tests/kernel/base/sub/test_it.py", "tests/kernel/bus/test_bus.py"]
+    first, second, third = _batches({**others, **dict.fromkeys(reversed(near), 1_000.0)}, "tests/kernel/base")
+    assert first.tests == list(others)[:30]
+    assert second.tests == [near[1], near[0], near[2], *list(others)[30:177]]
+    assert len(third.tests) == 223
 
 
 @pytest.mark.slow

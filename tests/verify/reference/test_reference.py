@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from lyra.cli.app import COMMANDS
 from lyra.config import KEYS
+from lyra.errors import ConfigError
 from verify.reference.pages import pages, write
+from verify.reference.vega_examples import EXAMPLES
 
 FOLDER = Path(__file__).parents[3] / "docs" / "reference"
 
@@ -15,6 +19,13 @@ def test_the_kept_pages_are_the_written_ones():
     """A page that no longer agrees with its table is named, with the command that writes it."""
     stale = [name for name, page in pages().items() if (FOLDER / name).read_text(encoding="utf-8") != page]
     assert not stale, f"run `python -m verify reference`: the tables say something else than {stale} in docs/reference"
+
+
+def test_a_function_without_an_example_is_named_with_its_place(monkeypatch):
+    monkeypatch.delitem(EXAMPLES, "str::upper")
+    with pytest.raises(ConfigError, match=r"str::upper has no example") as raised:
+        pages()
+    assert raised.value.hint == "give it one in EXAMPLES of verify/reference/vega_examples.py"
 
 
 def test_the_pages_are_complete(tmp_path):
