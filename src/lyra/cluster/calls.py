@@ -109,6 +109,7 @@ async def _status(host: Host, _data: dict[str, Any]) -> dict[str, Any]:
         shard: {
             "processes": kernel.live,
             "waiting_posts": {to: len(posts) for to, posts in kernel.core.remote.state.posts.items()},
+            "waiting_since": {to: min(times.values()) for to, times in kernel.core.remote.state.times.items() if times},
         }
         for shard, kernel in host.kernels.items()
     }

@@ -27,6 +27,7 @@ from lyra.errors import ConfigError, Conflict, StoreError
 SHARDS: Final = 8  # of a new cluster
 SHARDS_MAX: Final = 4_096
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
+_SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,49}")  # with `_s256` behind it, it is the schema of a shard
 _MAKING: Final = 0x4C796361  # the advisory lock that lets one process at a time make the tables: "Lyca"
 
 UP: Final = "up"
@@ -192,6 +193,10 @@ class PostgresDirectory:
 
         self._plain_url, named = split_schema(url)
         self.schema = named or "lyra"
+        if not _SCHEMA.fullmatch(self.schema):
+            raise ConfigError(
+                f"schema is {self.schema!r}", hint="use lower-case letters, digits and underscores, at most 50"
+            )
         self.location, self._hidden = describe_url(self._plain_url, self.schema)
         self._connection: Any = None
         self._entropy = Entropy()
@@ -216,7 +221,11 @@ class PostgresDirectory:
                 (Entropy().token(), 3.0 if lease_s is None else lease_s),
             )
             known = int(ask("SELECT count(*) FROM shards")[0][0])
-            for number in range(known + 1, max(known, shards or (0 if known else SHARDS)) + 1):
+            if known and shards not in (None, known):
+                raise ConfigError(
+                    f"the cluster in {self.location} has {known} shards, which never changes", key="shards"
+                )
+            for number in range(1, 1 if known else (shards or SHARDS) + 1):
                 ask("INSERT INTO shards VALUES (%s, %s, '', 0, 0, '', 1)", (f"s{number}", number))
 
     def store_of(self, shard: str) -> str:

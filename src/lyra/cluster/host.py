@@ -26,7 +26,7 @@ import msgspec
 from lyra._version import __version__
 from lyra.cluster import placement
 from lyra.cluster.calls import answer_call
-from lyra.cluster.directory import Directory, HostRow, View, check_name
+from lyra.cluster.directory import DRAINING, Directory, HostRow, View, check_name
 from lyra.cluster.peers import Carrier
 from lyra.core.clock import Clock, SystemClock
 from lyra.core.ids import unique_id
@@ -130,6 +130,15 @@ class Host:
         if self._writer is not None:
             self._writer.close()
 
+    async def leave(self) -> None:
+        """Give the shards to the other hosts while this one keeps renewing its row, then leave the cluster."""
+        with suppress(LyraError):
+            await self._ask(self.directory.set_state, self.name, DRAINING)
+            self.view = await self._ask(self.directory.view)
+        while not self.problem and (self._busy or placement.plan(self.view, self.name).give):
+            await self.until_beaten()
+        await self.close()
+
     async def drained(self) -> None:
         """Return when this host has no shard any more."""
         while self.kernels or self._busy:
@@ -189,6 +198,11 @@ class Host:
             self._begin(_ASKING, self._ask_for_shard(what.ask))
         beaten, self._beaten = self._beaten, asyncio.Event()
         beaten.set()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a shard is being opened, closed or given away."""
+        return bool(self._busy)
 
     async def until_beaten(self) -> None:
         """Return after the next beat."""

@@ -98,6 +98,7 @@ class RemoteState:
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}  # shard → number of the last post to it
         self.posts: dict[str, dict[int, list[Any]]] = {}  # shard → number → what and data, until acknowledged
+        self.times: dict[str, dict[int, float]] = {}  # shard → number → when a post that waits was written
         self.seen: dict[str, int] = {}  # shard → number of the last post from it
         self.parts: dict[str, Part] = {}  # by name
         self.by_post: dict[str, Part] = {}  # by kind of post
@@ -113,13 +114,16 @@ class RemoteState:
             shard, number, what = data["to"], data["n"], data["what"]
             self.numbers[shard] = number
             self.posts.setdefault(shard, {})[number] = [what, data["data"]]
+            self.times.setdefault(shard, {})[number] = time
             self.by_post[what].apply_posted(pid, shard, what, data["data"])
         elif kind == "remote.acknowledged":
-            posts = self.posts.get(data["to"], {})
+            posts, times = self.posts.get(data["to"], {}), self.times.get(data["to"], {})
             for number in [number for number in posts if number <= data["n"]]:
                 del posts[number]
+                times.pop(number, None)
             if not posts:
                 self.posts.pop(data["to"], None)
+                self.times.pop(data["to"], None)
         elif kind == "remote.taken":
             self.seen[data["from"]] = data["n"]
             if "data" in data:
@@ -131,6 +135,7 @@ class RemoteState:
         return {
             "numbers": self.numbers,
             "posts": self.posts,
+            "times": self.times,
             "seen": self.seen,
             "parts": {name: part.dump() for name, part in self.parts.items()},
         }
@@ -140,6 +145,10 @@ class RemoteState:
         self.seen = {str(shard): int(number) for shard, number in data["seen"].items()}
         self.posts = {
             shard: {int(number): post for number, post in posts.items()} for shard, posts in data["posts"].items()
+        }
+        self.times = {
+            shard: {int(number): float(time) for number, time in times.items()}
+            for shard, times in data.get("times", {}).items()
         }
         for name, kept in data["parts"].items():
             self.parts[name].load(kept)
