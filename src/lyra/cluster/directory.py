@@ -200,9 +200,13 @@ class PostgresDirectory:
         self.location, self._hidden = describe_url(self._plain_url, self.schema)
         self._connection: Any = None
         self._entropy = Entropy()
-        if make:
-            self._make(shards, lease_s)
-        row = self._read("SELECT secret, lease_s FROM cluster")
+        try:
+            if make:
+                self._make(shards, lease_s)
+            row = self._read("SELECT secret, lease_s FROM cluster")
+        except BaseException:
+            self.close()
+            raise
         self.secret = Secret(row[0][0])
         self.lease_s = float(row[0][1])
 

@@ -24,8 +24,12 @@ class Observer:
     def __init__(self, url: str) -> None:
         waits = "" if "connect_timeout=" in url else f"{'&' if '?' in url else '?'}connect_timeout={_CONNECT_S}"
         self.directory = PostgresDirectory(f"{url}{waits}", make=False)
-        self.view: View = self.directory.view()
-        self._carrier = GrpcCarrier(self.directory.secret)
+        try:
+            self.view: View = self.directory.view()
+            self._carrier = GrpcCarrier(self.directory.secret)
+        except BaseException:
+            self.directory.close()
+            raise
 
     async def __aenter__(self) -> Observer:
         return self

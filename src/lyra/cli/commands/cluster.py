@@ -181,9 +181,7 @@ async def _run_host(
     shards, lease_s = made_with
     directory = await asyncio.to_thread(PostgresDirectory, url, shards=shards, lease_s=lease_s)
     if lease_s not in (None, directory.lease_s):
-        note(
-            f"warning: the lease of this cluster has been {directory.lease_s:g} s since it was made; --lease changes nothing"
-        )
+        note(f"warning: the lease of this cluster is and stays {directory.lease_s:g} s: it was made with it")
     listener = GrpcListener(config.cluster.listen, config.cluster.advertise)
     hosts: list[Host] = []
 
@@ -196,9 +194,9 @@ async def _run_host(
         lease_s = directory.lease_s
         return Kernel.from_config(config, store=target, seams=seams, lease_s=lease_s, lease_wait_s=lease_s + 1.0)
 
-    await listener.start(answer, directory.secret)
     tasks = Tasks()
     try:
+        await listener.start(answer, directory.secret)
         host = Host(
             directory,
             GrpcCarrier(directory.secret),
