@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from lyra.kernel.assembly import KernelParts
 
 _log: Final = logging.getLogger("lyra.cluster")
+_LOOK_S: Final = 0.05
 BEATS_A_LEASE: Final = 6
 DRAIN_S: Final = 30.0  # that effects in flight get to end before their shard moves
 _CALL_S: Final = 10.0
@@ -131,12 +132,18 @@ class Host:
             self._writer.close()
 
     async def leave(self) -> None:
-        """Give the shards to the other hosts while this one keeps renewing its row, then leave the cluster."""
+        """Have the other hosts take the shards while this one keeps renewing its row, then leave the cluster. Where
+        none is taken for longer than a shard takes to close, the rest are left free."""
         with suppress(LyraError):
             await self._ask(self.directory.set_state, self.name, DRAINING)
             self.view = await self._ask(self.directory.view)
-        while not self.problem and (self._busy or placement.plan(self.view, self.name).give):
-            await self.until_beaten()
+        count, waited_s = len(self.kernels), 0.0
+        while self.kernels and not self.problem and placement.surplus(self.view, self.name):
+            if waited_s > self._drain_s + 2 * self.view.lease_s:
+                break
+            await self._pause(_LOOK_S)
+            waited_s = 0.0 if len(self.kernels) < count else waited_s + _LOOK_S
+            count = len(self.kernels)
         await self.close()
 
     async def drained(self) -> None:

@@ -26,6 +26,7 @@ class Observer:
         self.directory = PostgresDirectory(f"{url}{waits}", make=False)
         try:
             self.view: View = self.directory.view()
+            self.silences_s = self.directory.read_silences()  # host → seconds since it renewed its row
             self._carrier = GrpcCarrier(self.directory.secret)
         except BaseException:
             self.directory.close()
@@ -41,6 +42,7 @@ class Observer:
     def refresh(self) -> View:
         """Read the directory again."""
         self.view = self.directory.view()
+        self.silences_s = self.directory.read_silences()
         return self.view
 
     async def ask_hosts(

@@ -20,6 +20,7 @@ from lyra.errors import LyraError
 if TYPE_CHECKING:
     from lyra.cluster.observer import Observer
 
+Silences = Mapping[str, float]  # host → seconds since it renewed its row
 Answers = Mapping[str, Any]  # of hosts by name: what `calls` answers to "status", or the LyraError instead of it
 
 
@@ -63,23 +64,26 @@ class Report(msgspec.Struct, frozen=True):
 
 async def read_report(observer: Observer) -> Report:
     answers = await observer.ask_hosts("status", {})
-    return make_report(observer.view, answers)
+    return make_report(observer.view, observer.silences_s, answers)
 
 
-def make_report(view: View, answers: Answers) -> Report:
-    problems, remarks = find_problems(view, answers)
-    hosts = [_describe_host(view, row, answers.get(name)) for name, row in sorted(view.hosts.items())]
+def make_report(view: View, silences_s: Silences, answers: Answers) -> Report:
+    problems, remarks = find_problems(view, silences_s, answers)
+    hosts = [
+        _describe_host(view, row, silences_s.get(name, 0.0), answers.get(name))
+        for name, row in sorted(view.hosts.items())
+    ]
     shards = [_describe_shard(row, answers.get(row.host)) for row in view.shards.values()]
     return Report(problems, remarks, hosts, shards, view.lease_s)
 
 
-def find_problems(view: View, answers: Answers) -> tuple[list[str], list[str]]:
+def find_problems(view: View, silences_s: Silences, answers: Answers) -> tuple[list[str], list[str]]:
     """Return what is wrong, and what is worth a remark, as sentences."""
     problems, remarks = [], []
     if not view.alive():
         problems.append("no host is running: start one with lyra cluster start")
     for name, row in sorted(view.hosts.items()):
-        problems += _host_problems(view, row, answers.get(name))
+        problems += _host_problems(view, row, silences_s.get(name, 0.0), answers.get(name))
         if row.state == DRAINING and view.is_alive(name):
             left = [shard.name for shard in view.shards.values() if shard.host == name]
             has = f"has {_list(left)} left" if left else "has no shard any more: it can be stopped"
@@ -95,26 +99,20 @@ def find_problems(view: View, answers: Answers) -> tuple[list[str], list[str]]:
     return problems, remarks
 
 
-def find_age_s(view: View, row: HostRow) -> float:
-    """Return how long ago a host renewed its row, by the clock of the database."""
-    return max(0.0, view.now - (row.expires_at - view.lease_s))
-
-
-def is_late(view: View, row: HostRow) -> bool:
+def is_late(view: View, host: str, silent_s: float) -> bool:
     """Return whether a host that counts as alive should have renewed its row before now."""
-    return view.is_alive(row.name) and find_age_s(view, row) > view.lease_s / 2
+    return view.is_alive(host) and silent_s > view.lease_s / 2
 
 
-def _host_problems(view: View, row: HostRow, answer: Any) -> Iterable[str]:
-    age_s = find_age_s(view, row)
+def _host_problems(view: View, row: HostRow, silent_s: float, answer: Any) -> Iterable[str]:
     if not view.is_alive(row.name):
         left = [shard.name for shard in view.shards.values() if shard.host == row.name]
-        if left or age_s < CLUSTER_GONE_S:
+        if left or silent_s < CLUSTER_GONE_S:
             taken = "its shards are with others" if not left else f"{_list(left)} waits for another host to take it"
-            yield f"host {row.name} has not renewed for {_ago(age_s)}: it counts as gone; {taken}"
-    elif is_late(view, row):
-        until_s = row.expires_at - view.now
-        yield f"host {row.name} has not renewed for {_ago(age_s)}; in {_ago(until_s)} the others take its shards"
+            yield f"host {row.name} has not renewed for {_ago(silent_s)}: it counts as gone; {taken}"
+    elif is_late(view, row.name, silent_s):
+        until_s = view.lease_s - silent_s
+        yield f"host {row.name} has not renewed for {_ago(silent_s)}; in {_ago(until_s)} the others take its shards"
     elif isinstance(answer, LyraError):
         yield f"host {row.name} renews its row and does not answer here: {answer.message}"
     if isinstance(answer, dict) and answer["problem"]:
@@ -158,19 +156,17 @@ def _post_problems(view: View, answers: Answers) -> Iterable[str]:
                     yield f"{count} {posts} of shard {sender} {wait} for {to} since {_ago(view.now - since)}"
 
 
-def _describe_host(view: View, row: HostRow, answer: Any) -> HostReport:
+def _describe_host(view: View, row: HostRow, silent_s: float, answer: Any) -> HostReport:
     state = row.state
     if not view.is_alive(row.name):
         state = "gone"
-    elif is_late(view, row) or isinstance(answer, LyraError):
+    elif is_late(view, row.name, silent_s) or isinstance(answer, LyraError):
         state = "late"
     processes = None
     if isinstance(answer, dict):
         processes = sum(facts["processes"] for facts in answer["shards"].values())
     shards = [shard.name for shard in view.shards.values() if shard.host == row.name]
-    return HostReport(
-        row.name, state, row.address, row.version, shards, processes, row.resources, round(find_age_s(view, row), 3)
-    )
+    return HostReport(row.name, state, row.address, row.version, shards, processes, row.resources, round(silent_s, 3))
 
 
 def _describe_shard(row: ShardRow, answer: Any) -> ShardReport:
