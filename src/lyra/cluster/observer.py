@@ -36,6 +36,9 @@ class Observer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
         await self._carrier.close()
         self.directory.close()
 

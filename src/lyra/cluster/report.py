@@ -104,6 +104,20 @@ def is_late(view: View, host: str, silent_s: float) -> bool:
     return view.is_alive(host) and silent_s > view.lease_s / 2
 
 
+def find_late_shards(view: View, silences_s: Silences, answers: Answers) -> dict[str, str]:
+    """Return why a shard cannot be seen as it is at the moment, for each such shard."""
+    newest = max((row.format for row in view.alive()), default=0)
+    late: dict[str, str] = {}
+    for name, shard in view.shards.items():
+        if view.is_alive(shard.host) and isinstance(answers.get(shard.host), LyraError):
+            silent_s = silences_s.get(shard.host, 0.0)
+            since = f" and has not renewed for {_ago(silent_s)}" if is_late(view, shard.host, silent_s) else ""
+            late[name] = f"its host {shard.host} does not answer{since}"
+        elif reason := _find_closed_reason(view, shard, answers, newest):
+            late[name] = f"it is open on no host: {reason}"
+    return late
+
+
 def _host_problems(view: View, row: HostRow, silent_s: float, answer: Any) -> Iterable[str]:
     if not view.is_alive(row.name):
         left = [shard.name for shard in view.shards.values() if shard.host == row.name]

@@ -195,9 +195,9 @@ def test_a_held_and_a_killed_host_are_told(lyra: Any, cluster_url: str, start_ho
             "error[config]: cannot listen",
         ),
         (("start", "--store", "{url}", "--resources", "gpu"), 2, "error[config]: 'gpu' is no resource"),
-        (("start", "--store", "{url}", "--shards", "0"), 2, "error[config]: a cluster has 1 to 256 shards, not 0"),
+        (("start", "--store", "{url}", "--shards", "0"), 2, "error[config]: a cluster has 1 to 4096 shards, not 0"),
         (("start", "--store", "{url}x-y"), 2, "error[config]: schema is "),
-        (("drain", "a", "--store", "{server}&schema=none"), 1, "error[store]: the directory in postgresql://"),
+        (("drain", "a", "--store", "{server}&schema=none"), 1, "error[store]: there is no cluster in postgresql://"),
     ],
 )
 def test_wrong_input_ends_in_one_sentence(
