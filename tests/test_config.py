@@ -16,6 +16,7 @@ from lyra.config import (
     AgentCommandConfig,
     AuditConfig,
     BudgetConfig,
+    ClusterConfig,
     Config,
     KernelConfig,
     LogConfig,
@@ -72,6 +73,7 @@ def test_the_table_and_the_typed_sections_agree():
     fields |= {f"agent.{name}" for name in AgentCommandConfig.__struct_fields__}
     fields |= {f"audit.{name}" for name in AuditConfig.__struct_fields__}
     fields |= {f"budget.{name}" for name in BudgetConfig.__struct_fields__}
+    fields |= {f"cluster.{name}" for name in ClusterConfig.__struct_fields__}
     fields |= {f"log.{name}" for name in LogConfig.__struct_fields__}
     fields |= {f"retry.{name}" for name in RetryConfig.__struct_fields__}
     fields |= {f"search.{name}" for name in SearchConfig.__struct_fields__}
@@ -105,6 +107,12 @@ EFFECTS: dict[str, tuple[str, str, Callable[[Config], Any], Any]] = {
     "budget.usd": ('"$1.25"', "1.25", lambda c: c.budget.usd, Money(1_250_000)),
     "budget.seconds": ("90", "90", lambda c: c.budget.seconds, 90.0),
     "budget.on_exceed": ('"warn"', "warn", lambda c: c.budget.on_exceed, "warn"),
+    "cluster.store": ('"postgresql://h/d"', "postgresql://h/d", lambda c: str(c.cluster.store), "postgresql://h/d"),
+    "cluster.name": ('"host-1"', "host-1", lambda c: c.cluster.name, "host-1"),
+    "cluster.listen": ('"[::1]:7"', "[::1]:7", lambda c: c.cluster.listen, "[::1]:7"),
+    "cluster.advertise": ('"10.0.0.1:7"', "10.0.0.1:7", lambda c: c.cluster.advertise, "10.0.0.1:7"),
+    "cluster.plaintext": ("true", "true", lambda c: c.cluster.plaintext, True),
+    "cluster.drain_s": ("2.5", "2.5", lambda c: c.cluster.drain_s, 2.5),
     "sandbox.readable": ('["/data"]', "/data", lambda c: c.sandbox.readable, ("/data",)),
     "sandbox.writable": ('["/a", "/b"]', "/a,/b", lambda c: c.sandbox.writable, ("/a", "/b")),
     "grant.allow": ('["fs.read"]', "fs.read", lambda c: c.grant.allows("net.http:a.b"), False),
@@ -186,6 +194,14 @@ def test_the_defaults_are_the_table(place):
         "grant": {"allow": ["*"], "deny": []},
         "agent": {"model": None, "max_tokens": None},
         "audit": {"file": None, "level": "basic"},
+        "cluster": {
+            "store": None,
+            "name": None,
+            "listen": "127.0.0.1:0",
+            "advertise": None,
+            "plaintext": False,
+            "drain_s": 30.0,
+        },
         "log": {"file": None, "format": "text", "level": "warn"},
         "retry": {"max_attempts": 10, "initial_s": 1.0, "max_s": 60.0},
         "sage": {

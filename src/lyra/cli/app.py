@@ -39,6 +39,9 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "acp": Lazy("lyra.cli.commands.acp", "Serve an agent of yours to an editor, by the Agent Client Protocol."),
     "agent": Lazy("lyra.cli.commands.agent", "Run one agent with the built-in tools in this folder."),
     "audit": Lazy("lyra.cli.commands.audit", "Verify and show audit logs, and what a store tells without one."),
+    "cluster": Lazy(
+        "lyra.cli.commands.cluster", "Run and look after a cluster: many machines that share one PostgreSQL database."
+    ),
     "config": Lazy("lyra.cli.commands.config", "Show the settings in force, where each comes from, and every key."),
     "cost": Lazy("lyra.cli.views.calls", "Sum up what model calls cost, by agent, model, day, process or gateway key."),
     "demo": Lazy("lyra.cli.demo.command", "Show a supervised team of processes survive crashes and kill -9."),

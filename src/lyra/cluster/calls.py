@@ -11,6 +11,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
+from lyra.cluster.tables import list_live
 from lyra.core.rights.capability import Grant
 from lyra.errors import ConfigError, NoSuchProcess
 from lyra.kernel.journal.rows import error_to_row
@@ -19,6 +22,9 @@ from lyra.kernel.programs.registry import unknown_program
 if TYPE_CHECKING:
     from lyra.cluster.host import Host
     from lyra.kernel.process.process import Process
+
+
+_AT_ONCE: Final = 200  # records made in one go
 
 
 async def answer_call(host: Host, method: str, data: dict[str, Any]) -> Any:
@@ -103,12 +109,26 @@ async def _give(host: Host, data: dict[str, Any]) -> str | None:
     return await host.give(data["to"], data["format"])
 
 
+async def _table(host: Host, data: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """List the live processes of the shards that are open here, by shard, as records that `lyra ps` shows."""
+    tables: dict[str, list[dict[str, Any]]] = {}
+    for shard, kernel in list(host.kernels.items()):
+        if data.get("shard") in (None, shard):
+            rows = tables[shard] = []
+            for record in list_live(kernel):
+                rows.append(msgspec.to_builtins(record))
+                if len(rows) % _AT_ONCE == 0:
+                    await asyncio.sleep(0)  # the kernels go on meanwhile
+    return tables
+
+
 async def _status(host: Host, _data: dict[str, Any]) -> dict[str, Any]:
     """Tell what the host knows of itself: its shards, posts that wait, what is wrong."""
     shards = {
         shard: {
             "processes": kernel.live,
             "waiting_posts": {to: len(posts) for to, posts in kernel.core.remote.state.posts.items()},
+            "waiting_since": {to: min(times.values()) for to, times in kernel.core.remote.state.times.items() if times},
         }
         for shard, kernel in host.kernels.items()
     }
@@ -122,5 +142,6 @@ CALLS: Final[dict[str, Callable[[Host, dict[str, Any]], Awaitable[Any]]]] = {
     "kill": _kill,
     "give": _give,
     "processes": _processes,
+    "table": _table,
     "status": _status,
 }

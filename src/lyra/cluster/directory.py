@@ -27,7 +27,10 @@ from lyra.errors import ConfigError, Conflict, StoreError
 SHARDS: Final = 8  # of a new cluster
 SHARDS_MAX: Final = 4_096
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
+_SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,49}")  # with `_s256` behind it, it is the schema of a shard
 _MAKING: Final = 0x4C796361  # the advisory lock that lets one process at a time make the tables: "Lyca"
+
+_HELD_MS: Final = 2_000  # a transaction that stands still is ended after so long: all of them take milliseconds
 
 UP: Final = "up"
 DRAINING: Final = "draining"  # it gives its shards away and takes none
@@ -69,6 +72,10 @@ _NOTE: Final = (
 _HOST: Final = "SELECT name, life, address, version, format, state, resources, load, since FROM hosts"
 _SHARD: Final = "SELECT name, number, host, moves, format, note FROM shards"
 LOADS: Final = 16  # of other hosts, told at each beat
+
+
+class NoCluster(StoreError):
+    """The schema has no directory of a cluster."""
 
 
 class HostRow(msgspec.Struct, frozen=True):
@@ -192,12 +199,20 @@ class PostgresDirectory:
 
         self._plain_url, named = split_schema(url)
         self.schema = named or "lyra"
+        if not _SCHEMA.fullmatch(self.schema):
+            raise ConfigError(
+                f"schema is {self.schema!r}", hint="use lower-case letters, digits and underscores, at most 50"
+            )
         self.location, self._hidden = describe_url(self._plain_url, self.schema)
         self._connection: Any = None
         self._entropy = Entropy()
-        if make:
-            self._make(shards, lease_s)
-        row = self._read("SELECT secret, lease_s FROM cluster")
+        try:
+            if make:
+                self._make(shards, lease_s)
+            row = self._read("SELECT secret, lease_s FROM cluster")
+        except BaseException:
+            self.close()
+            raise
         self.secret = Secret(row[0][0])
         self.lease_s = float(row[0][1])
 
@@ -216,7 +231,11 @@ class PostgresDirectory:
                 (Entropy().token(), 3.0 if lease_s is None else lease_s),
             )
             known = int(ask("SELECT count(*) FROM shards")[0][0])
-            for number in range(known + 1, max(known, shards or (0 if known else SHARDS)) + 1):
+            if known and shards not in (None, known):
+                raise ConfigError(
+                    f"the cluster in {self.location} has {known} shards, which never changes", key="shards"
+                )
+            for number in range(1, 1 if known else (shards or SHARDS) + 1):
                 ask("INSERT INTO shards VALUES (%s, %s, '', 0, 0, '', 1)", (f"s{number}", number))
 
     def store_of(self, shard: str) -> str:
@@ -285,6 +304,11 @@ class PostgresDirectory:
         loaded = {name: read(load) for name, load in loads}
         return known.with_changes(float(now), int(changes), expired, rows, [ShardRow(*row) for row in shards], loaded)
 
+    def read_silences(self) -> dict[str, float]:
+        """Return for how many seconds each host has not renewed its row."""
+        rows = self._read(f"SELECT name, {_NOW} + %s - expires_at FROM hosts WHERE state <> 'left'", (self.lease_s,))  # noqa: S608
+        return {name: max(0.0, float(silence_s)) for name, silence_s in rows}
+
     def assign(self, shard: str, host: str, moves: int) -> bool:
         return bool(self._read(_ASSIGN, (host, shard, moves)))
 
@@ -304,6 +328,8 @@ class PostgresDirectory:
         if self._connection is None or self._connection.closed:
             self._connection = connect(self._plain_url, self.location, self._hidden)
             self._connection.execute("SELECT set_config('search_path', %s, false)", (self.schema,))
+            # A host that is held in the middle of a change must not keep its locks from the others.
+            self._connection.execute(f"SET idle_in_transaction_session_timeout = {_HELD_MS}")
         return self._connection
 
     def _read(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -327,11 +353,12 @@ class PostgresDirectory:
                 yield ask
         except psycopg.Error as error:
             self.close()
-            hint = None
             if getattr(error, "sqlstate", None) in ("42P01", "3F000"):
-                hint = "there is no cluster here yet: lyra cluster start --store URL makes it"
+                raise NoCluster(
+                    f"there is no cluster in {self.location}", hint="lyra cluster start --store URL makes it"
+                ) from None
             raise StoreError(
-                f"the directory in {self.location} cannot be used: {first_line(error, self._hidden)}", hint=hint
+                f"the directory in {self.location} cannot be used: {first_line(error, self._hidden)}"
             ) from None
 
 

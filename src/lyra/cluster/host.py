@@ -26,7 +26,7 @@ import msgspec
 from lyra._version import __version__
 from lyra.cluster import placement
 from lyra.cluster.calls import answer_call
-from lyra.cluster.directory import Directory, HostRow, View, check_name
+from lyra.cluster.directory import DRAINING, Directory, HostRow, View, check_name
 from lyra.cluster.peers import Carrier, call_while
 from lyra.core.clock import Clock, SystemClock
 from lyra.core.ids import unique_id
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from lyra.kernel.assembly import KernelParts
 
 _log: Final = logging.getLogger("lyra.cluster")
+_LOOK_S: Final = 0.05
 BEATS_A_LEASE: Final = 6
 DRAIN_S: Final = 30.0  # that effects in flight get to end before their shard moves
 _CALL_S: Final = 10.0
@@ -130,6 +131,21 @@ class Host:
         if self._writer is not None:
             self._writer.close()
 
+    async def leave(self) -> None:
+        """Have the other hosts take the shards while this one keeps renewing its row, then leave the cluster. Where
+        none is taken for longer than a shard takes to close, the rest are left free."""
+        with suppress(LyraError):
+            await self._ask(self.directory.set_state, self.name, DRAINING)
+            self.view = await self._ask(self.directory.view)
+        count, waited_s = len(self.kernels), 0.0
+        while self.kernels and not self.problem and placement.surplus(self.view, self.name):
+            if waited_s > self._drain_s + 2 * self.view.lease_s:
+                break
+            await self._pause(_LOOK_S)
+            waited_s = 0.0 if len(self.kernels) < count else waited_s + _LOOK_S
+            count = len(self.kernels)
+        await self.close()
+
     async def drained(self) -> None:
         """Return when this host has no shard any more."""
         while self.kernels or self._busy:
@@ -189,6 +205,11 @@ class Host:
             self._begin(_ASKING, self._ask_for_shard(what.ask))
         beaten, self._beaten = self._beaten, asyncio.Event()
         beaten.set()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a shard is being opened, closed or given away."""
+        return bool(self._busy)
 
     async def until_beaten(self) -> None:
         """Return after the next beat."""

@@ -26,7 +26,7 @@ class SettingKey(NamedTuple):
     name: str
     type: (
         Literal["store", "word", "seconds", "count", "money", "rules", "model", "file", "results", "flag", "address"]
-        | Literal["hosts", "folders", "engine", "secret"]
+        | Literal["hosts", "folders", "engine", "secret", "database", "name"]
     )
     default: Any
     sentence: str
@@ -214,6 +214,53 @@ _TABLE: Final = (
         ),
         words=("detailed", "basic", "none"),
         narrows=True,
+    ),
+    SettingKey(
+        "cluster.store",
+        type="database",
+        default=None,
+        sentence=(
+            "The database of the cluster that `lyra cluster`, `lyra ps` and the like mean: `postgresql://…`, or "
+            "`env:NAME` for a variable that holds one. A project's file cannot name it."
+        ),
+        optional=True,
+    ),
+    SettingKey(
+        "cluster.name",
+        type="name",
+        default=None,
+        sentence="The name of this machine's host in the cluster. Unset: the name of the machine.",
+        optional=True,
+    ),
+    SettingKey(
+        "cluster.listen",
+        type="address",
+        default="127.0.0.1:0",
+        sentence="Where `lyra cluster start` listens for the other hosts: HOST:PORT; port 0 chooses a free one.",
+    ),
+    SettingKey(
+        "cluster.advertise",
+        type="address",
+        default=None,
+        sentence="The address by which the other hosts reach this one. Unset: the one that it listens on.",
+        optional=True,
+    ),
+    SettingKey(
+        "cluster.plaintext",
+        type="flag",
+        default=False,
+        sentence=(
+            "`true` lets `lyra cluster start` listen on an address that other machines can reach: hosts call each "
+            "other without TLS, so their network has to be private."
+        ),
+    ),
+    SettingKey(
+        "cluster.drain_s",
+        type="seconds",
+        default=limits.CLUSTER_DRAIN_S,
+        sentence="How long effects in flight may take to end before a shard moves, or its host stops.",
+        least=0,
+        most=86_400,
     ),
     SettingKey(
         "log.file",

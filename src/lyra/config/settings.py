@@ -69,6 +69,15 @@ class BudgetConfig(msgspec.Struct, frozen=True, kw_only=True):
     on_exceed: str
 
 
+class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
+    store: Secret | None
+    name: str | None
+    listen: str
+    advertise: str | None
+    plaintext: bool
+    drain_s: float
+
+
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
     file: str | None
     format: str
@@ -137,6 +146,7 @@ class Config:
         "agent",
         "audit",
         "budget",
+        "cluster",
         "demanded",
         "diagnostics",
         "files",
@@ -170,6 +180,7 @@ class Config:
         self.agent = AgentCommandConfig(**_section(values, "agent"))
         self.audit = AuditConfig(**_section(values, "audit"))
         self.budget = BudgetConfig(**_section(values, "budget"))
+        self.cluster = ClusterConfig(**_section(values, "cluster"))
         self.log = LogConfig(**_section(values, "log"))
         self.retry = RetryConfig(**_section(values, "retry"))
         self.sage = SageConfig(**_section(values, "sage"))

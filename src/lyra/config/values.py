@@ -201,6 +201,24 @@ def _read_secret(key: SettingKey, value: Any, source: SettingSource) -> Secret:
     return Secret.parse(value, env=source.env)
 
 
+def _read_database(key: SettingKey, value: Any, source: SettingSource) -> Secret:
+    _check_own(key, source)
+    if isinstance(value, str) and is_reference(value):
+        return Secret.parse(value, env=source.env)
+    if not isinstance(value, str) or not value.startswith(("postgresql://", "postgres://")):
+        told = mask_url(value) if isinstance(value, str) and value else shape(value)
+        raise ConfigError(
+            f"{key.name} is a URL of PostgreSQL, not {told}", hint="such as postgresql://user@db.example.com/lyra"
+        )
+    return Secret(value, label=mask_url(value))
+
+
+def _read_name(key: SettingKey, value: Any, _source: SettingSource) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigError(f"{key.name} is a name, not {shape(value)}", hint="such as host-1")
+    return value.strip()
+
+
 def _check_own(key: SettingKey, source: SettingSource) -> None:
     if source.kind == "project":
         raise ConfigError(
@@ -226,6 +244,8 @@ READERS: Final[dict[str, Callable[[SettingKey, Any, SettingSource], Any]]] = {
     "engine": _read_engine,
     "secret": _read_secret,
     "folders": _read_folders,
+    "database": _read_database,
+    "name": _read_name,
 }
 
 

@@ -170,6 +170,12 @@ VEGA_AHEAD_SLICES_MAX: Final = 200  # slices of 256 calls and loop turns that on
 VEGA_REGEX_PROGRAM_MAX: Final = 5_000  # instructions of one pattern, its repetitions written out
 VEGA_REGEX_STEPS_MAX: Final = 5_000_000  # steps of one match: some seconds, in which nothing else runs
 
+# ---------------------------------------------------------------- the cluster
+CLUSTER_DRAIN_S: Final = 30.0  # for effects in flight before a shard moves: most model calls end within it
+CLUSTER_ANSWER_S: Final = 0.4  # for the answers of hosts to a command: one that is held must not hold the command
+CLUSTER_POSTS_LATE_S: Final = 2.0  # a post that waits longer is told: one that moves on takes two commits and a call
+CLUSTER_GONE_S: Final = 3600.0  # a host that is gone for longer is no news any more
+
 # ---------------------------------------------------------------- the server
 SERVER_CONNECTIONS_MAX: Final = 4_000  # connections of one face at once
 SERVER_MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024  # one request

@@ -432,6 +432,7 @@ def split_schema(url: str) -> tuple[str, str | None]:
 
 def describe_url(url: str, schema: str) -> tuple[str, str]:
     """Return the store's location without the password, and the password, so that messages can be redacted."""
+    _driver()
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict
 

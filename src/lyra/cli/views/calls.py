@@ -10,19 +10,31 @@ import json
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import click
 
 from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.commands.store import jsonable, must_be_a_kind
 from lyra.cli.render import document, moment, note, printable, table
-from lyra.cli.views.processes import Folded, RowSource, dollars, run_option, source, state_words, target_argument
+from lyra.cli.views.processes import (
+    RowSource,
+    dollars,
+    fold,
+    run_option,
+    source,
+    state_words,
+    store_option,
+    target_argument,
+)
 from lyra.core.checking.check import did_you_mean
 from lyra.core.event import Event
 from lyra.errors import NoSuchProcess
 from lyra.observe.history.calls import GROUPINGS, CallRecord, costs
 from lyra.observe.history.processes import ProcessRecord, ProcessTable
+
+if TYPE_CHECKING:
+    from lyra.cli.views.shards import ClusterRows
 
 _BAR: Final = 24  # characters of a waterfall
 
@@ -30,13 +42,23 @@ _BAR: Final = 24  # characters of a waterfall
 @click.command(cls=CliCommand)
 @target_argument
 @click.option("--pid", metavar="PID", help="Only this process, by pid or name, and those that it started.")
+@store_option
 @run_option
 @json_option
 @click.pass_obj
-def trace(invocation: Invocation, /, *, target: str | None, pid: str | None, run: str | None, as_json: bool) -> None:
+def trace(
+    invocation: Invocation,
+    /,
+    *,
+    target: str | None,
+    pid: str | None,
+    store: str | None,
+    run: str | None,
+    as_json: bool,
+) -> None:
     """Show the calls of processes as a tree, with latency, cost and a waterfall."""
-    with source(invocation, target, run=run) as rows:
-        folded = Folded(rows)
+    with source(invocation, target, run=run, store=store) as rows:
+        folded = fold(rows)
     walked = _choose(folded.processes, pid)
     calls: dict[str, list[CallRecord]] = {}
     for call in folded.calls.records.values():
@@ -117,6 +139,7 @@ _LOOK_S: Final = 0.3
 @click.option("--after", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Begin after this one.")
 @click.option("--pid", metavar="PID", help="Only those of this process.")
 @click.option("--kind", metavar="KIND", help="Only those of this kind, such as process.created.")
+@store_option
 @run_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @click.pass_obj
@@ -130,19 +153,20 @@ def events(
     after: int,
     pid: str | None,
     kind: str | None,
+    store: str | None,
     run: str | None,
     as_json: bool,
 ) -> None:
     """Show what happened, and with -f what happens: each row of the journal on a line."""
     if kind is not None:
         must_be_a_kind(kind)
-    with source(invocation, target, run=run) as rows:
+    with source(invocation, target, run=run, store=store) as rows:
         before: Iterator[Event] | deque[Event] = rows.rows(after, pid=pid, kind=kind)
         if last is not None:
             before = deque(before, maxlen=last)
         for event in before:
             after = max(after, event.seq)
-            _show(event, as_json=as_json)
+            _show(event, as_json=as_json, sharded=_is_cluster(rows))
         if follow:
             _follow(rows, after, pid, kind, as_json=as_json)
 
@@ -150,20 +174,29 @@ def events(
 def _follow(rows: RowSource, after: int, pid: str | None, kind: str | None, *, as_json: bool) -> None:
     pause = threading.Event()
     while not pause.wait(_LOOK_S):
-        for event in rows.rows(after, pid=pid, kind=kind):
+        news = rows.new_rows(pid, kind) if _is_cluster(rows) else rows.rows(after, pid=pid, kind=kind)
+        for event in news:
             after = event.seq
-            _show(event, as_json=as_json)
+            _show(event, as_json=as_json, sharded=_is_cluster(rows))
 
 
-def _show(event: Event, *, as_json: bool) -> None:
+def _is_cluster(rows: RowSource) -> TypeGuard[ClusterRows]:
+    return hasattr(rows, "new_rows")
+
+
+def _show(event: Event, *, as_json: bool, sharded: bool) -> None:
+    """Print a row; of a cluster its number comes with its shard, as each shard numbers its own."""
     data = jsonable(dict(event.data))
+    shard, _, inside = event.pid.partition("/") if sharded else ("", "", event.pid)
+    pid = event.pid if inside else ""
     if as_json:
-        row = {"seq": event.seq, "time": event.time, "pid": event.pid, "kind": event.kind, "data": data}
-        click.echo(json.dumps(row, allow_nan=False))
+        row = {"seq": event.seq, "time": event.time, "pid": pid, "kind": event.kind, "data": data}
+        click.echo(json.dumps({"shard": shard, **row} if sharded else row, allow_nan=False))
         return
     words = json.dumps(data, ensure_ascii=False)
     shown = words if len(words) <= _SHOWN else words[: _SHOWN - 1] + "…"
-    click.echo(printable(f"{event.seq:>6}  {moment(event.time)}  {event.pid or '-'}  {event.kind}  {shown}"))
+    number = f"{shard}:{event.seq}" if sharded else str(event.seq)
+    click.echo(printable(f"{number:>6}  {moment(event.time)}  {pid or '-'}  {event.kind}  {shown}"))
 
 
 @click.command(cls=CliCommand)
@@ -176,13 +209,23 @@ def _show(event: Event, *, as_json: bool) -> None:
     show_default=True,
     help="Sum by this; may be repeated.",
 )
+@store_option
 @run_option
 @json_option
 @click.pass_obj
-def cost(invocation: Invocation, /, *, target: str | None, by: tuple[str, ...], run: str | None, as_json: bool) -> None:
+def cost(
+    invocation: Invocation,
+    /,
+    *,
+    target: str | None,
+    by: tuple[str, ...],
+    store: str | None,
+    run: str | None,
+    as_json: bool,
+) -> None:
     """Sum up what model calls cost, by agent, model, day, process or gateway key."""
-    with source(invocation, target, run=run) as rows:
-        calls = Folded(rows).calls.records.values()
+    with source(invocation, target, run=run, store=store) as rows:
+        calls = fold(rows).calls.records.values()
     summed = costs([call for call in calls if call.paid_by or "key" not in by], by)  # by key: what keys paid
     total = sum(row.micro_usd for row in summed)
     if as_json:

@@ -21,15 +21,18 @@ from lyra.cli.render import document, moment, note, printable, table
 from lyra.core.clock import SystemClock
 from lyra.core.codec import decode
 from lyra.core.event import Event
+from lyra.core.secrets.secret import Secret, is_reference
 from lyra.errors import ConfigError, Corrupt, LyraError, StoreError, Unauthenticated
 from lyra.kernel.journal.history import Fold, ProcessState
 from lyra.observe.history.calls import CallHistory
-from lyra.observe.history.processes import ProcessRecord, ProcessTable
+from lyra.observe.history.processes import ENDED, ProcessRecord, ProcessTable
 from lyra.store.ended import load_all
 from lyra.store.protocol import Store
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from lyra.cli.views.shards import ClusterFold, ClusterRows
 
 
 _TIMEOUT_S: Final = 30.0
@@ -54,21 +57,52 @@ def target_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("target", required=False, metavar="[STORE|URL]")(function)
 
 
+def store_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    text = "The store, server or cluster (postgresql://…) to look at; else the configured one."
+    return click.option("--store", metavar="URL", help=text)(function)
+
+
 def run_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--run", metavar="RUN", help="Show this durable Vega run of the store.")(function)
 
 
 @contextmanager
-def source(invocation: Invocation, target: str | None, *, run: str | None = None) -> Iterator[RowSource]:
-    """Provide the source that the argument names, else the configured store."""
+def source(
+    invocation: Invocation, target: str | None, *, run: str | None = None, store: str | None = None
+) -> Iterator[RowSource]:
+    """Provide the source that the argument or `--store` names, else the configured cluster or store."""
+    if store is not None and target is not None:
+        raise ConfigError(f"both {target} and --store {store} are named", hint="name one", key="--store")
+    target = target if store is None else store
     with ExitStack() as stack:
+        found = _find_cluster(invocation, target)
+        if found is not None:
+            stack.callback(found.close)
+            if run is not None:
+                raise ConfigError("a cluster has no durable Vega runs of a file", key="--run")
+            yield found
+            return
         if target is not None and target.startswith(("http://", "https://")):
             if run is not None:
                 raise ConfigError("a server has no durable Vega runs", hint="name their store instead", key="--run")
             yield ServerRows(target.rstrip("/"))
             return
-        store = stack.enter_context(open_existing(invocation, target))
-        yield StoreRows(store if run is None else stack.enter_context(_open_run(store, run)))
+        opened = stack.enter_context(open_existing(invocation, target))
+        yield StoreRows(opened if run is None else stack.enter_context(_open_run(opened, run)))
+
+
+def _find_cluster(invocation: Invocation, target: str | None) -> ClusterRows | None:
+    """Open the cluster at a URL of PostgreSQL, or the configured one; None where the target is something else."""
+    url = target
+    if target is None and (configured := invocation.config.cluster.store) is not None:
+        url = configured.reveal()
+    elif target is not None and is_reference(target):
+        url = Secret.parse(target).reveal()
+    if url is None or not url.startswith(("postgresql://", "postgres://")):
+        return None
+    from lyra.cli.views.shards import open_cluster
+
+    return open_cluster(url)
 
 
 @contextmanager
@@ -150,6 +184,15 @@ class _Page(msgspec.Struct):
     more: bool = False
 
 
+def fold(source: RowSource, *, live: bool = False) -> Folded | ClusterFold:
+    """Fold what a source has: processes and calls. `live`: only processes that live, which a cluster tells quickly."""
+    if isinstance(source, (StoreRows, ServerRows)):
+        return Folded(source)
+    from lyra.cli.views.shards import ClusterFold, ClusterRows
+
+    return ClusterFold(source, live=live) if isinstance(source, ClusterRows) else Folded(source)
+
+
 class Folded:
     """Both folds over one source. `refresh` reads the rows that came since the last time."""
 
@@ -157,10 +200,15 @@ class Folded:
         self._source = source
         self.processes = ProcessTable()
         self.calls = CallHistory()
+        self.late: list[str] = []  # of a cluster: what is not shown as it is at the moment
         compacted = source.snapshot()
         self._covered = 0 if compacted is None else self._take_snapshot(compacted)
         self._seq = 0
         self.refresh()
+
+    def describe_place(self, _record: ProcessRecord) -> dict[str, Any]:
+        """Return nothing: what `--json` adds to a process of a cluster."""
+        return {}
 
     def refresh(self) -> int:
         """Read on; gives how many rows there were."""
@@ -218,6 +266,7 @@ def _record(pid: str, state: ProcessState) -> ProcessRecord:
 @click.option("-a", "--all", "every", is_flag=True, help="Those that ended, too.")
 @click.option("--state", metavar="STATE", help="Only those in this state: running, waiting, terminated …")
 @click.option("--user", metavar="USER", help="Only those of this user.")
+@store_option
 @run_option
 @json_option
 @click.pass_obj
@@ -229,19 +278,21 @@ def ps(
     every: bool,
     state: str | None,
     user: str | None,
+    store: str | None,
     run: str | None,
     as_json: bool,
 ) -> None:
     """List processes: state, age, spending, what each waits for."""
-    with source(invocation, target, run=run) as rows:
-        records = list(Folded(rows).processes.records.values())
+    with source(invocation, target, run=run, store=store) as rows:
+        folded = fold(rows, live=not every and state not in ENDED)
+        records = list(folded.processes.records.values())
     chosen = [
         record
         for record in records
         if (record.state == state if state else every or record.is_live) and (user is None or record.user_id == user)
     ]
     if as_json:
-        document([record.to_data() for record in chosen])
+        document([record.to_data() | folded.describe_place(record) for record in chosen])
         return
     if not chosen:
         note(f"no process{'' if every or state else ' is alive; -a shows those that ended'}")
@@ -293,17 +344,28 @@ Walked = Sequence[tuple[int, ProcessRecord]]  # each with its depth, parents bef
 @click.command(cls=CliCommand)
 @target_argument
 @click.option("-a", "--all", "every", is_flag=True, help="Those that ended, too.")
+@store_option
 @run_option
 @json_option
 @click.pass_obj
-def tree(invocation: Invocation, /, *, target: str | None, every: bool, run: str | None, as_json: bool) -> None:
+def tree(
+    invocation: Invocation,
+    /,
+    *,
+    target: str | None,
+    every: bool,
+    store: str | None,
+    run: str | None,
+    as_json: bool,
+) -> None:
     """Draw who started whom, with states, restarts and spending."""
-    with source(invocation, target, run=run) as rows:
-        processes = Folded(rows).processes
+    with source(invocation, target, run=run, store=store) as rows:
+        folded = fold(rows, live=not every)
+    processes = folded.processes
     shown = None if every else _with_live_below(processes)
     walked = [(depth, record) for depth, record in processes.walk() if shown is None or record.pid in shown]
     if as_json:
-        document([{"depth": depth, **record.to_data()} for depth, record in walked])
+        document([{"depth": depth, **record.to_data(), **folded.describe_place(record)} for depth, record in walked])
         return
     if not walked:
         note("no process" if every else "no process is alive; -a shows those that ended")
@@ -357,19 +419,23 @@ _WINDOW_S: Final = 60.0  # over which rates are taken
     "--every", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds between two looks."
 )
 @click.option("--once", is_flag=True, help="Print one picture as JSON and leave.")
+@store_option
 @run_option
 @click.pass_obj
-def top(invocation: Invocation, /, *, target: str | None, every: float, once: bool, run: str | None) -> None:
+def top(
+    invocation: Invocation, /, *, target: str | None, every: float, once: bool, store: str | None, run: str | None
+) -> None:
     """Watch the processes live: state, calls, spending; the busiest first."""
-    with source(invocation, target, run=run) as rows:
-        folded = Folded(rows)
+    with source(invocation, target, run=run, store=store) as rows:
+        folded = fold(rows)
         if once or not sys.stdout.isatty():
-            document(_figures(folded) | {"processes": [record.to_data() for record in _busiest(folded)]})
+            shown = [record.to_data() | folded.describe_place(record) for record in _busiest(folded)]
+            document(_figures(folded) | {"processes": shown})
             return
         _watch(folded, rows.location, every)
 
 
-def _watch(folded: Folded, location: str, every: float) -> None:
+def _watch(folded: Folded | ClusterFold, location: str, every: float) -> None:
     from rich.live import Live
 
     with Live(_picture(folded, location), screen=True, auto_refresh=False) as live:
@@ -379,7 +445,7 @@ def _watch(folded: Folded, location: str, every: float) -> None:
             live.update(_picture(folded, location), refresh=True)
 
 
-def _figures(folded: Folded) -> dict[str, float | int]:
+def _figures(folded: Folded | ClusterFold) -> dict[str, float | int]:
     """Return the sums of a picture: how many are alive and wait, and what the last minute brought."""
     now = SystemClock().now()
     records = folded.processes.records.values()
@@ -396,13 +462,13 @@ def _figures(folded: Folded) -> dict[str, float | int]:
     }
 
 
-def _busiest(folded: Folded) -> list[ProcessRecord]:
+def _busiest(folded: Folded | ClusterFold) -> list[ProcessRecord]:
     """Live processes: those that wait for a person first, then by what they spent and called."""
     live = [record for record in folded.processes.records.values() if record.is_live]
     return sorted(live, key=lambda record: (not record.questions, -record.micro_usd, -record.calls, record.pid))
 
 
-def _picture(folded: Folded, location: str) -> RenderableType:
+def _picture(folded: Folded | ClusterFold, location: str) -> RenderableType:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -413,6 +479,7 @@ def _picture(folded: Folded, location: str) -> RenderableType:
         f"{figures['alive']} alive, {figures['waiting']} waiting, {figures['ended']} ended   "
         f"last minute: {figures['calls_a_minute']} calls, {figures['errors_a_minute']} errors, "
         f"${figures['cost_usd_a_minute']:.4f}   in all ${figures['cost_usd']:.4f}\n"
+        + "".join(f"{printable(sentence)}\n" for sentence in folded.late)
     )
     view = Table(box=None, pad_edge=False, header_style="bold", expand=True)
     for title in ("pid", "name", "state", "calls", "tokens", "cost", "asks"):

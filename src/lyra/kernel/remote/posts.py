@@ -114,6 +114,7 @@ class RemoteState:
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}  # shard → number of the last post to it
         self.posts: dict[str, dict[int, list[Any]]] = {}  # shard → number → what and data, until acknowledged
+        self.times: dict[str, dict[int, float]] = {}  # shard → number → when a post that waits was written
         self.seen: dict[str, int] = {}  # shard → number of the last post from it
         self.unknown: list[list[Any]] = []  # sender, kind and data of posts that no part of this version knows
         self.parts: dict[str, Part] = {}  # by name
@@ -146,16 +147,19 @@ class RemoteState:
             shard, number, what = data["to"], data["n"], data["what"]
             self.numbers[shard] = number
             self.posts.setdefault(shard, {})[number] = [what, data["data"]]
+            self.times.setdefault(shard, {})[number] = time
             part = self.by_post.get(what)
             if part is None:
                 raise _newer(f"a post {what!r}")
             part.apply_posted(pid, shard, what, data["data"])
         elif kind == "remote.acknowledged":
-            posts = self.posts.get(data["to"], {})
+            posts, times = self.posts.get(data["to"], {}), self.times.get(data["to"], {})
             while posts and (number := next(iter(posts))) <= data["n"]:
                 del posts[number]
+                times.pop(number, None)
             if not posts:
                 self.posts.pop(data["to"], None)
+                self.times.pop(data["to"], None)
         elif kind == "remote.taken":
             if "again" in data:
                 del self.unknown[data["again"]]
@@ -186,6 +190,7 @@ class RemoteState:
         return {
             "numbers": self.numbers,
             "posts": self.posts,
+            "times": self.times,
             "seen": self.seen,
             "unknown": self.unknown,
             "parts": {name: part.dump() for name, part in self.parts.items()},
@@ -198,6 +203,10 @@ class RemoteState:
             shard: {int(number): post for number, post in posts.items()} for shard, posts in data["posts"].items()
         }
         self.unknown = [list(post) for post in data.get("unknown", ())]
+        self.times = {
+            shard: {int(number): float(time) for number, time in times.items()}
+            for shard, times in data.get("times", {}).items()
+        }
         for name, kept in data["parts"].items():
             part = self.parts.get(name)
             if part is None:

@@ -16,7 +16,7 @@ import msgspec
 from lyra.core.event import Event
 from lyra.core.naming import to_fixed_name
 
-_ENDED: Final = ("terminated", "zombie")
+ENDED: Final = ("terminated", "zombie")
 
 
 class ProcessRecord(msgspec.Struct):
@@ -48,7 +48,7 @@ class ProcessRecord(msgspec.Struct):
 
     @property
     def is_live(self) -> bool:
-        return self.state not in _ENDED
+        return self.state not in ENDED
 
     @property
     def is_agent(self) -> bool:
