@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from lyra.core import codec
@@ -45,6 +46,12 @@ def split_address(address: str) -> tuple[str, str]:
     """Return the shard and the pid of an address; "" for the shard of a bare pid or name."""
     shard, slash, pid = address.partition("/")
     return (shard, pid) if slash else ("", address)
+
+
+def home_of(name: str, shards: Iterable[str]) -> str:
+    """Return the home shard of a name: the one that draws the highest number for it. Another shard in the cluster takes
+    names over from each, and moves none between the others."""
+    return max(sorted(shards), key=lambda shard: blake2b(f"{shard}/{name}".encode(), digest_size=8).digest())
 
 
 class Part:
@@ -154,11 +161,12 @@ class Remote(Subsystem):
         self,
         parts: KernelParts,
         shard: str,
-        shards: Container[str],
+        shards: Collection[str],
         deliver: Deliver,
         make: Iterable[Callable[[KernelParts, Remote], Part]] | None = None,
     ) -> None:
         from lyra.kernel.remote.acts import Acts
+        from lyra.kernel.remote.groups import SharedGroups
         from lyra.kernel.remote.ties import Ties
 
         self.shard = shard
@@ -169,7 +177,13 @@ class Remote(Subsystem):
         self.core.remote = self
         self.acts = Acts(parts, self)
         self.ties = Ties(parts, self)
-        self.parts: list[Part] = [self.acts, self.ties, *[make_part(parts, self) for make_part in make or ()]]
+        self.groups = SharedGroups(parts, self)
+        self.parts: list[Part] = [
+            self.acts,
+            self.ties,
+            self.groups,
+            *[make_part(parts, self) for make_part in make or ()],
+        ]
         for part in self.parts:
             self.state.add(part)
         self._rows: dict[str, dict[int, int]] = {}  # shard → number → row of a post that is not durable yet
@@ -190,6 +204,10 @@ class Remote(Subsystem):
 
     def address_of(self, pid: str) -> str:
         return f"{self.shard}/{pid}"
+
+    def home_of(self, name: str) -> str:
+        """Return the shard that keeps what several shards share under a name; every shard gives the same."""
+        return home_of(name, self.shards)
 
     # ------------------------------------------------------------------ sending
 
