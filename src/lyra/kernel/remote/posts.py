@@ -167,6 +167,7 @@ class Remote(Subsystem):
     ) -> None:
         from lyra.kernel.remote.acts import Acts
         from lyra.kernel.remote.groups import SharedGroups
+        from lyra.kernel.remote.schedules import Schedules
         from lyra.kernel.remote.ties import Ties
 
         self.shard = shard
@@ -178,10 +179,12 @@ class Remote(Subsystem):
         self.acts = Acts(parts, self)
         self.ties = Ties(parts, self)
         self.groups = SharedGroups(parts, self)
+        self.schedules = Schedules(parts, self)
         self.parts: list[Part] = [
             self.acts,
             self.ties,
             self.groups,
+            self.schedules,
             *[make_part(parts, self) for make_part in make or ()],
         ]
         for part in self.parts:
