@@ -168,6 +168,7 @@ class Remote(Subsystem):
         from lyra.kernel.remote.acts import Acts
         from lyra.kernel.remote.groups import SharedGroups
         from lyra.kernel.remote.schedules import Schedules
+        from lyra.kernel.remote.services import SharedServices
         from lyra.kernel.remote.ties import Ties
 
         self.shard = shard
@@ -180,11 +181,13 @@ class Remote(Subsystem):
         self.ties = Ties(parts, self)
         self.groups = SharedGroups(parts, self)
         self.schedules = Schedules(parts, self)
+        self.services = SharedServices(parts, self)
         self.parts: list[Part] = [
             self.acts,
             self.ties,
             self.groups,
             self.schedules,
+            self.services,
             *[make_part(parts, self) for make_part in make or ()],
         ]
         for part in self.parts:
