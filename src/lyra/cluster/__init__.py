@@ -17,11 +17,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from lyra.cluster.client import Cluster, RemoteHandle, connect
+    from lyra.cluster.event_stream import ClusterEvent, EventStream
     from lyra.cluster.host import Host
 
-__all__ = ["Cluster", "Host", "RemoteHandle", "connect"]
+__all__ = ["Cluster", "ClusterEvent", "EventStream", "Host", "RemoteHandle", "connect"]
 
-_HOMES: Final = {"Cluster": "client", "RemoteHandle": "client", "connect": "client", "Host": "host"}
+_HOMES: Final = {
+    "Cluster": "client",
+    "RemoteHandle": "client",
+    "connect": "client",
+    "Host": "host",
+    "ClusterEvent": "event_stream",
+    "EventStream": "event_stream",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -2,26 +2,35 @@
 
 `shard` in the data says which kernel is meant; a host that has not got it answers with a Conflict whose field
 `elsewhere` is true, and the caller looks in the directory again. A spawn can be repeated, since its pid is chosen by
-the caller; a message of a client is a post with a number, like those of shards. Nothing else here changes anything.
+the caller; a message of a client is a post with a number, like those of shards; a schedule and an answer to a question
+that are there already change nothing. A dispatch is made once. Nothing else here changes anything.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from lyra.cluster.tables import list_live
+from lyra.core.limits import EVENTS_AT_ONCE, EVENTS_BYTES_AT_ONCE
 from lyra.core.rights.capability import Grant
-from lyra.errors import ConfigError, NoSuchProcess
+from lyra.errors import ConfigError, Conflict, NoSuchInterrupt, NoSuchProcess
+from lyra.kernel.base.waiting import resume
+from lyra.kernel.interrupts.interrupt import Answer
 from lyra.kernel.journal.rows import error_to_row
 from lyra.kernel.programs.registry import unknown_program
 
 if TYPE_CHECKING:
     from lyra.cluster.host import Host
+    from lyra.kernel.base.core import Core
+    from lyra.kernel.interrupts.interrupt import Interrupt
+    from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
+    from lyra.store.protocol import Store
 
 
 _AT_ONCE: Final = 200  # records made in one go
@@ -122,6 +131,165 @@ async def _table(host: Host, data: dict[str, Any]) -> dict[str, list[dict[str, A
     return tables
 
 
+# ---------------------------------------------------------------------- what shards share
+
+
+async def _dispatch(host: Host, data: dict[str, Any]) -> Any:
+    return await host.kernel_of(data["shard"]).core.remote.services.answer(data)
+
+
+async def _whereis(host: Host, data: dict[str, Any]) -> list[str]:
+    """List the addresses of the processes of that name on the shards that are open here."""
+    return [
+        f"{shard}/{kernel.names[data['name']].pid}"
+        for shard, kernel in host.kernels.items()
+        if data["name"] in kernel.names
+    ]
+
+
+async def _interrupts(host: Host, _data: dict[str, Any]) -> list[dict[str, Any]]:
+    """List the questions that wait for an answer on the shards that are open here."""
+    return [
+        describe_interrupt(shard, kernel, interrupt)
+        for shard, kernel in host.kernels.items()
+        for interrupt in kernel.interrupts.list_interrupts(status="pending")
+    ]
+
+
+def describe_interrupt(shard: str, kernel: Kernel, interrupt: Interrupt) -> dict[str, Any]:
+    """Return a question as the inbox of a cluster shows it."""
+    process = kernel.core.lookup(interrupt.pid)
+    return {
+        "id": interrupt.id,
+        "shard": shard,
+        "pid": interrupt.pid,
+        "address": f"{shard}/{interrupt.pid}",
+        "name": None if process is None else process.name,
+        "program": None if process is None else process.program,
+        "kind": interrupt.kind,
+        "question": interrupt.question,
+        "message": interrupt.message,
+        "data": interrupt.data,
+        "user_id": interrupt.user_id,
+        "since": interrupt.created_at,
+        "expires_at": interrupt.expires_at,
+        "status": interrupt.status,
+        "tainted": interrupt.tainted,
+    }
+
+
+async def _has_interrupt(host: Host, data: dict[str, Any]) -> str | None:
+    """Return the shard open here that has a question; None where none has it."""
+    for shard, kernel in host.kernels.items():
+        with suppress(NoSuchInterrupt):
+            kernel.interrupts.get_status(data["id"])
+            return shard
+    return None
+
+
+async def _find_interrupt(host: Host, data: dict[str, Any]) -> str:
+    """Return the id of the oldest open question of a process."""
+    kernel = host.kernel_of(data["shard"])
+    process = kernel.core.lookup(data["pid"])
+    oldest = kernel.interrupts.get_pending_interrupt(data["pid"] if process is None else process.pid)
+    if oldest is None:
+        raise NoSuchInterrupt(
+            f"{data['shard']}/{data['pid']} asks nothing", hint="cluster.interrupts() lists what is asked"
+        )
+    return oldest.id
+
+
+async def _resolve_interrupt(host: Host, data: dict[str, Any]) -> dict[str, Any]:
+    """Answer a question; the same answer again, as after a call that was cut off, changes nothing."""
+    kernel = host.kernel_of(data["shard"])
+    interrupt = kernel.interrupts.get_interrupt(data["id"])
+    answer, given = Answer.of(data["answer"]), interrupt.response
+    is_repeated = given is not None and (answer.text, answer.approved, answer.decision, answer.data) == (
+        given.text,
+        given.approved,
+        given.decision,
+        given.data,
+    )
+    if interrupt.status != "resolved" or not is_repeated:
+        kernel.interrupts.resolve(data["id"], answer, user_id=data["user_id"])
+    await kernel.durable()
+    return describe_interrupt(data["shard"], kernel, kernel.interrupts.get_interrupt(data["id"]))
+
+
+async def _schedule(host: Host, data: dict[str, Any]) -> bool:
+    """Keep a schedule, or forget it where its definition is None; False where there is none to forget."""
+    kernel = host.kernel_of(data["shard"])
+    schedules, name = kernel.schedules, data["name"]
+    was_there = name in schedules.entries
+    if data["entry"] is None:
+        schedules.drop(name)
+    else:
+        schedules.put(name, data["entry"])
+    await kernel.durable()
+    return was_there
+
+
+async def _schedules(host: Host, _data: dict[str, Any]) -> list[dict[str, Any]]:
+    return [row for kernel in host.kernels.values() for row in kernel.schedules.list_kept()]
+
+
+async def _events(host: Host, data: dict[str, Any]) -> dict[str, Any]:
+    """Return durable rows of a shard after a number, waiting for the next one if there are none; `upto` is the last row
+    that was looked at. Without a number, return the number of the last row."""
+    shard, after = data["shard"], data["after"]
+    core = host.kernel_of(shard).core
+    journal = core.journal
+    assert journal is not None
+    if after is None:
+        return {"rows": [], "upto": journal.durable_seq}
+    if journal.durable_seq <= after:
+        await _until_durable(core, after + 1, data["wait_s"])
+        host.kernel_of(shard)  # it may have closed meanwhile
+    if journal.durable_seq <= after:
+        return {"rows": [], "upto": after}
+    answer: dict[str, Any] = await core.call(read_rows, journal.store, after, journal.durable_seq, data["kinds"])
+    return answer
+
+
+async def _until_durable(core: Core[Process], seq: int, wait_s: float) -> None:
+    """Return when a row is durable, or after so long."""
+    done: asyncio.Future[None] = core.loop.create_future()
+
+    def on_commit(last: int) -> None:
+        if last >= seq:
+            resume(done)
+
+    core.after_commit.append(on_commit)
+    timer = core.clock.call_at(core.clock.monotonic() + wait_s, lambda: resume(done))
+    try:
+        await done
+    finally:
+        timer.cancel()
+        core.after_commit.remove(on_commit)
+
+
+def read_rows(store: Store, after: int, upto: int, kinds: list[str] | None) -> dict[str, Any]:
+    """Read some rows after a number, of some kinds or all; Conflict where rows after it are not kept any more."""
+    first = store.first_seq()
+    if 0 < after < first - 1:
+        raise Conflict(
+            f"rows {after + 1} to {first - 1} are not kept any more",
+            hint="retention_s says how long rows are kept; begin anew without a position",
+            dropped=True,
+            first=first,
+        )
+    upto = min(upto, max(after, first - 1) + EVENTS_AT_ONCE)
+    rows: list[list[Any]] = []
+    size = 0
+    for seq, time, pid, kind, raw in store.read(after=after, upto=upto):
+        if kinds is None or kind in kinds:
+            if size > EVENTS_BYTES_AT_ONCE:
+                return {"rows": rows, "upto": seq - 1}
+            rows.append([seq, time, pid, kind, bytes(raw)])
+            size += len(raw)
+    return {"rows": rows, "upto": upto}
+
+
 async def _status(host: Host, _data: dict[str, Any]) -> dict[str, Any]:
     """Tell what the host knows of itself: its shards, posts that wait, what is wrong."""
     shards = {
@@ -143,5 +311,14 @@ CALLS: Final[dict[str, Callable[[Host, dict[str, Any]], Awaitable[Any]]]] = {
     "give": _give,
     "processes": _processes,
     "table": _table,
+    "dispatch": _dispatch,
+    "whereis": _whereis,
+    "interrupts": _interrupts,
+    "has_interrupt": _has_interrupt,
+    "find_interrupt": _find_interrupt,
+    "resolve_interrupt": _resolve_interrupt,
+    "schedule": _schedule,
+    "schedules": _schedules,
+    "events": _events,
     "status": _status,
 }

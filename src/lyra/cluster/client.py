@@ -20,6 +20,7 @@ from typing import Any, Final
 from lyra.cluster import placement
 from lyra.cluster.directory import Directory, PostgresDirectory, View
 from lyra.cluster.peers import Carrier, GrpcCarrier, Unreachable, call_while
+from lyra.cluster.shared_calls import SharedCalls
 from lyra.core import codec
 from lyra.core.budgets.budget import Budget
 from lyra.core.clock import SystemClock
@@ -40,7 +41,7 @@ _RETRY_MOST_S: Final = 1.0
 _LOOKS_A_LEASE: Final = 4  # whether what a call waits for has moved
 
 
-class Cluster:
+class Cluster(SharedCalls):
     """A client of a cluster; see the module."""
 
     def __init__(self, directory: Directory, carrier: Carrier, *, patience_s: float = PATIENCE_S) -> None:
@@ -128,6 +129,12 @@ class Cluster:
             data = {"shard": shard, "from": self._id, "first": number, "posts": [codec.encode(post)]}
             await self.call_shard(shard, "take", data)
             self._sent[shard] = number
+
+    async def whereis(self, name: str) -> RemoteHandle | None:
+        """Return the process of that name, asking all hosts: a name belongs to one shard. Conflict where several shards
+        have one."""
+        address = await self.find_name(name)
+        return None if address is None else RemoteHandle(self, address)
 
     async def processes(self, *, everything: bool = False) -> list[dict[str, Any]]:
         """List the processes of all hosts that answer, at the same time."""

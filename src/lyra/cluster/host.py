@@ -273,6 +273,8 @@ class Host:
             return int(await self.call_shard(to, "take", data))
 
         remote = Remote(parts, shard, self.view.shards, deliver)
+        remote.services.call = self.call_shard
+        remote.services.is_open = lambda name: self.view.address_of(name) is not None
         remote.acts.place = lambda needs: placement.place(self.view, needs, here=shard)
         return remote
 

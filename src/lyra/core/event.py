@@ -110,6 +110,7 @@ KINDS: Final[dict[str, str]] = {
     "group.left": "a process left a group, or ended",
     "group.set": "a value was written on a group's blackboard",
     "group.unset": "a value was wiped off a group's blackboard",
+    "group.copied": "a shard has a group of another shard as it is there",
     "memory.added": "something is remembered",
     "memory.forgotten": "something is no longer remembered",
     "person.acted": "a person changed something over HTTP, or was refused it: who, what, on what, and the outcome",

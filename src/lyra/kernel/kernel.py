@@ -174,6 +174,17 @@ class Kernel(KernelParts):
         """`taint`, by its earlier name."""
         return self.taint
 
+    @property
+    def schedules(self) -> Any:
+        """The programs that this shard of a cluster starts at set times (`remote.schedules.Schedules`): `add`, `remove`
+        and `list_kept`."""
+        if self.core.remote is None:
+            raise ConfigError(
+                "schedules are kept by a cluster, and this kernel is in none",
+                hint="start hosts with `lyra cluster start`, which may be one",
+            )
+        return self.core.remote.schedules
+
     # ------------------------------------------------------------------ the state of the ground floor
 
     @property

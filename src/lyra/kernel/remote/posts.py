@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextvars import Context as ContextVars
 from copy import copy
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from lyra.core import codec
@@ -57,6 +58,12 @@ def split_address(address: str) -> tuple[str, str]:
     """Return the shard and the pid of an address; "" for the shard of a bare pid or name."""
     shard, slash, pid = address.partition("/")
     return (shard, pid) if slash else ("", address)
+
+
+def home_of(name: str, shards: Iterable[str]) -> str:
+    """Return the home shard of a name: the one that draws the highest number for it. Another shard in the cluster takes
+    names over from each, and moves none between the others."""
+    return max(sorted(shards), key=lambda shard: blake2b(f"{shard}/{name}".encode(), digest_size=8).digest())
 
 
 class Part:
@@ -230,12 +237,15 @@ class Remote(Subsystem):
         self,
         parts: KernelParts,
         shard: str,
-        shards: Container[str],
+        shards: Collection[str],
         deliver: Deliver,
         make: Iterable[Callable[[KernelParts, Remote], Part]] | None = None,
     ) -> None:
         from lyra.kernel.remote.acts import Acts
+        from lyra.kernel.remote.groups import SharedGroups
         from lyra.kernel.remote.messages import Messages
+        from lyra.kernel.remote.schedules import Schedules
+        from lyra.kernel.remote.services import SharedServices
         from lyra.kernel.remote.ties import Ties
 
         self.shard = shard
@@ -247,7 +257,11 @@ class Remote(Subsystem):
         self.messages = Messages(parts, self)
         self.acts = Acts(parts, self)
         self.ties = Ties(parts, self)
-        self.parts: list[Part] = [self.messages, self.acts, self.ties]
+        self.groups = SharedGroups(parts, self)
+        self.schedules = Schedules(parts, self)
+        self.services = SharedServices(parts, self)
+        shared: list[Part] = [self.groups, self.schedules, self.services]
+        self.parts: list[Part] = [self.messages, self.acts, self.ties, *shared]
         self.parts += [make_part(parts, self) for make_part in make or ()]
         for part in self.parts:
             self.state.add(part)
@@ -280,6 +294,10 @@ class Remote(Subsystem):
 
     def address_of(self, pid: str) -> str:
         return f"{self.shard}/{pid}"
+
+    def home_of(self, name: str) -> str:
+        """Return the shard that keeps what several shards share under a name; every shard gives the same."""
+        return home_of(name, self.shards)
 
     # ------------------------------------------------------------------ sending
 

@@ -89,7 +89,7 @@ __all__ = [
     "ServiceStatus",
 ]
 
-_BACKOFF: Final = Backoff(initial_s=0.05, max_s=5.0)
+DISPATCH_BACKOFF: Final = Backoff(initial_s=0.05, max_s=5.0)
 
 
 class _Live:
@@ -151,6 +151,7 @@ class ServiceRegistry(Subsystem):
             self._live[wanted.name] = _Live(claimed=True)
         else:
             live.claimed = True
+        self._tell_shards(wanted.name)
         return Ack(self.core, seq)
 
     def unregister_service(self, name: str) -> Ack:
@@ -165,6 +166,7 @@ class ServiceRegistry(Subsystem):
             self.state, "", "service.unregistered", {"service_name": name, "service_type": service["service_type"]}
         )
         self._balancer.forget_words()
+        self._tell_shards(name)
         return Ack(self.core, seq)
 
     def register_handler(self, name: str, handler: ServiceHandler) -> None:
@@ -181,6 +183,7 @@ class ServiceRegistry(Subsystem):
         require("events.subscribe", name)
         self._live[name].handler = as_registered(handler)
         self._live[name].owner = acting()
+        self._tell_shards(name)
 
     def unregister_handler(self, name: str) -> None:
         """Forget the handler of a service; requests in flight come to their end, new ones are refused."""
@@ -188,12 +191,22 @@ class ServiceRegistry(Subsystem):
         self._find(name)
         require("events.subscribe", name)
         self._live[name].handler = None
+        self._tell_shards(name)
+
+    def _tell_shards(self, name: str) -> None:
+        """Tell the other shards of a cluster how a service stands."""
+        if self.core.remote is not None:
+            self.core.remote.services.tell(name)
 
     def has_handler(self, name: str) -> bool:
         """Return whether a service of that name is registered and has a handler."""
         return name in self._live and self._live[name].handler is not None
 
     def get_service(self, name: str) -> ServiceInfo:
+        if self.core.remote is not None and name not in self.state.services:
+            abroad: ServiceInfo | None = self.core.remote.services.find_info(name)
+            if abroad is not None:
+                return abroad
         info = self._info(name)
         if name in self.state.untrusted:
             self.core.taint.mark_here(f"the service {name}")
@@ -207,8 +220,9 @@ class ServiceRegistry(Subsystem):
         return ServiceInfo(**{**service, **own, "current_load": live.load, "last_health_check": checked_at})
 
     def list_services(self) -> list[ServiceInfo]:
-        """All, in the order of registration."""
-        return [self.get_service(name) for name in self.state.services]
+        """All, in the order of registration; in a cluster those of other shards behind them (`metadata["shard"]`)."""
+        own = [self.get_service(name) for name in self.state.services]
+        return own if self.core.remote is None else [*own, *self.core.remote.services.list_infos()]
 
     def list_services_by_type(self, service_type: str) -> list[ServiceInfo]:
         wanted = one_of(lower(service_type), SERVICE_TYPES, "service_type")
@@ -245,7 +259,9 @@ class ServiceRegistry(Subsystem):
         if service["status"] == word:
             return acknowledge(self.core)
         data = {"service_name": name, "status": word, "old_status": service["status"], "at": now}
-        return Ack(self.core, self.core.fact(self.state, "", "service.health_changed", data))
+        seq = self.core.fact(self.state, "", "service.health_changed", data)
+        self._tell_shards(name)
+        return Ack(self.core, seq)
 
     def check_health(
         self,
@@ -338,11 +354,42 @@ class ServiceRegistry(Subsystem):
         `error`, is retried `max_retries` times with the original request; Lyra's own errors and those with an HTTP
         status only if their class can be retried. The last exception is raised: Lyra's own errors unchanged, others as
         EffectFailed.
+
+        In a cluster the handlers of other shards are called where none of this one has room. A shard that gives no
+        answer is like an exception of the handler, which may have done the work.
         """
         self.core.raise_if_closed()
+        remote = self.core.remote
+        if remote is not None and not self._has_room(name) and remote.services.list_places(name):
+            abroad: ServiceResponse = await remote.services.dispatch(name, request, timeout_s, max_retries, backoff)
+            return abroad
         chosen = self.choose(name)
         require("process.send", chosen, name)
         return await self._dispatch(chosen, request, timeout_s, max_retries, backoff)
+
+    def _has_room(self, word: Any) -> bool:
+        """Return whether a handler of this kernel would take a request now."""
+        live = self._live
+        return any(
+            live[name].handler is not None and self._room(self.state.services[name], live[name]) > 0
+            for name in (self._balancer.list_matching(word) if isinstance(word, str) else ())
+        )
+
+    async def dispatch_here(self, name: str, request: ServiceRequest) -> ServiceResponse:
+        """Answer one request of another shard with the handler of this one."""
+        return await self._dispatch(name, request, None, 0)
+
+    def read_request(self, value: Any) -> ServiceRequest:
+        """Return what a caller of `dispatch` gave as a request."""
+        return ServiceRequest.of(value, self._envelope_of)
+
+    def find_owner(self, name: str) -> str:
+        """Return the pid of the process that registered a handler; "" where none did."""
+        owner = self._live[name].owner
+        return owner.pid if owner is not None and owner.core is self.core else ""
+
+    def measure_load(self, name: str) -> int:
+        return self._live[name].load if name in self._live else 0
 
     def choose(self, word: Any) -> str:
         """Return the name of the service that would take a request now: the least loaded of those that the word
@@ -358,7 +405,7 @@ class ServiceRegistry(Subsystem):
         limit_s = None if timeout_s is None else real(timeout_s, "timeout_s", above=0.0)
         retry = Retry(
             max_attempts=1 + check_integer(max_retries, "max_retries", most=RETRY_ATTEMPTS_MAX - 1),
-            backoff=_BACKOFF if backoff is None else Backoff.of(backoff),
+            backoff=DISPATCH_BACKOFF if backoff is None else Backoff.of(backoff),
         )
         wanted = ServiceRequest.of(request, self._envelope_of)
         service = self._find(name)
@@ -414,7 +461,7 @@ class ServiceRegistry(Subsystem):
                 failure = error
             else:
                 failure = EffectFailed(response.error or "")
-            if (response is not None and response.error is None) or not _worth_another(retry, failure, attempt):
+            if (response is not None and response.error is None) or not worth_another(retry, failure, attempt):
                 break
             await core.outside_pause(retry.delay(attempt, core.rng, failure))
             attempt += 1
@@ -527,7 +574,7 @@ def _copy_request(request: ServiceRequest) -> ServiceRequest:
     return msgspec.structs.replace(request, envelope=envelope, metadata=deepcopy(request.metadata))
 
 
-def _worth_another(retry: Retry, failure: Exception, attempt: int) -> bool:
+def worth_another(retry: Retry, failure: Exception, attempt: int) -> bool:
     """Return whether to retry: errors of Lyra and those with an HTTP status by their class, any other error always."""
     if isinstance(failure, LyraError) or http_status(failure) is not None:
         return retry.should_retry(failure, attempt)

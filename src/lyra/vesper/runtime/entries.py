@@ -40,6 +40,7 @@ import msgspec
 
 from lyra.core.clock import SystemClock
 from lyra.core.rights.capability import Capability
+from lyra.core.schedule import Schedule
 from lyra.errors import ConfigError, EffectFailed
 from lyra.vesper.check.steps import parts_of
 from lyra.vesper.effects.performers import PUBLISHED_KEY
@@ -48,7 +49,7 @@ from lyra.vesper.values.json_values import json_shape
 from lyra.vesper.values.limits import HTTP_BODY_BYTES_MAX, HTTP_QUERY_FIELDS_MAX
 from lyra.vesper.values.names import bare_id
 from lyra.vesper.values.outcome import NOT_CONFIGURED, Outcome
-from lyra.vesper.values.triggers import HttpRoute, Schedule, route_of, schedule_of
+from lyra.vesper.values.triggers import HttpRoute, route_of, schedule_of
 from lyra.vesper.values.types import BOOLEAN, INTEGER, ValueType, without_null
 
 if TYPE_CHECKING:

@@ -1,9 +1,7 @@
 """Schedules, routes and durations: when and where nodes are reached, as files spell it.
 
-A scheduled job runs `every 5m`, or by five fields of cron (`0 3 * * 1-5`), in UTC. Fields are minute, hour, day of the
-month, month and day of the week (0 and 7 are Sunday); each is `*`, a number, a range `a-b`, any of them with `/step`,
-or a list of those. Where both days are restricted, either will do, as in cron. An interval counts from 1970, so that
-its ticks are the same after a restart. Nothing here waits.
+A scheduled job runs `every 5m`, or by five fields of cron (`0 3 * * 1-5`), in UTC: see `core.schedule`. Nothing here
+waits.
 
 The route of an `http_handler` is a method and a path, in which `{name}` stands for an input:
 `POST /orders/{order_id}/payments`. A node that declares none is reached by POST at its bare id. Segments are compared
@@ -13,58 +11,13 @@ as they are, after percent-decoding. A duration is `500ms`, `30s`, `5m`, `1h`, o
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 from urllib.parse import unquote
 
 import msgspec
 
-_BOUNDS: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
-_DAYS_MAX: Final = 366 * 8  # that are looked at for a tick: a 29th of February may be eight years away
-_DAY: Final = timedelta(days=1)
-
-
-class Schedule(msgspec.Struct, frozen=True):
-    """An interval in seconds, or the numbers that each field of cron allows."""
-
-    every_s: float = 0.0
-    fields: tuple[frozenset[int], ...] = ()
-    either_day: bool = False
-
-    def last(self, now: datetime) -> datetime | None:
-        """Return the latest tick that is not after `now`."""
-        if self.every_s:
-            return datetime.fromtimestamp(now.timestamp() // self.every_s * self.every_s, UTC)
-        day = now.astimezone(UTC).replace(second=0, microsecond=0)
-        latest = day.hour, day.minute
-        for _ in range(_DAYS_MAX):
-            times = [time for time in self._times() if time <= latest] if self._has(day) else []
-            if times:
-                return day.replace(hour=times[-1][0], minute=times[-1][1])
-            day, latest = day - _DAY, (23, 59)
-        return None
-
-    def next(self, now: datetime) -> datetime | None:
-        """Return the first tick after `now`."""
-        if self.every_s:
-            return datetime.fromtimestamp((now.timestamp() // self.every_s + 1) * self.every_s, UTC)
-        day = now.astimezone(UTC).replace(second=0, microsecond=0)
-        earliest = day.hour, day.minute + 1
-        for _ in range(_DAYS_MAX):
-            times = [time for time in self._times() if time >= earliest] if self._has(day) else []
-            if times:
-                return day.replace(hour=times[0][0], minute=times[0][1])
-            day, earliest = day + _DAY, (0, 0)
-        return None
-
-    def _times(self) -> list[tuple[int, int]]:
-        return [(hour, minute) for hour in sorted(self.fields[1]) for minute in sorted(self.fields[0])]
-
-    def _has(self, day: datetime) -> bool:
-        in_month, on_weekday = day.day in self.fields[2], day.isoweekday() % 7 in self.fields[4]
-        is_day = (in_month or on_weekday) if self.either_day else (in_month and on_weekday)
-        return day.month in self.fields[3] and is_day
+from lyra.core.schedule import Schedule, parse_cron
 
 
 def schedule_of(text: str) -> Schedule | None:
@@ -73,33 +26,7 @@ def schedule_of(text: str) -> Schedule | None:
     if len(words) == 2 and words[0] == "every":
         seconds = seconds_of(words[1])
         return None if seconds is None or seconds < 1.0 else Schedule(every_s=seconds)
-    if len(words) != len(_BOUNDS):
-        return None
-    fields = [_numbers(word, *bounds) for word, bounds in zip(words, _BOUNDS, strict=True)]
-    if not all(fields):
-        return None
-    days = frozenset(number % 7 for number in fields[4])
-    either = words[2] != "*" and words[4] != "*"
-    return Schedule(fields=(*fields[:4], days), either_day=either)
-
-
-def _numbers(word: str, low: int, high: int) -> frozenset[int]:
-    """Return the numbers that a field allows; none where it is no field."""
-    numbers: set[int] = set()
-    for part in word.split(","):
-        span, slash, step_text = part.partition("/")
-        step = _number(step_text) if slash else 1
-        first_text, dash, last_text = ("", "", "") if span == "*" else span.partition("-")
-        first = low if span == "*" else _number(first_text)
-        last = high if span == "*" or (slash and not dash) else _number(last_text) if dash else first
-        if first is None or last is None or not step or not low <= first <= last <= high:
-            return frozenset()
-        numbers.update(range(first, last + 1, step))
-    return frozenset(numbers)
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else None
+    return parse_cron(text)
 
 
 _DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h)\Z")
