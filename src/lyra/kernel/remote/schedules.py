@@ -323,6 +323,7 @@ class Schedules(Part):
         data: dict[str, Any] = {"pid": pid, "program": entry["program"], "args": entry["args"]}
         data.update({key: entry[key] for key in ("budget", "grant", "priority", "mark", "by") if key in entry})
         if shard != remote.shard:
+            data.setdefault("by", remote.address_of(name))
             remote.post(shard, "spawn", data)
             return
         if pid in core.processes:
