@@ -12,7 +12,7 @@ from lyra.cluster.directory import View
 from lyra.cluster.event_stream import EventStream
 from lyra.errors import ConfigError, Conflict, NoSuchInterrupt, StoreError
 from lyra.kernel.interrupts.interrupt import Answer
-from lyra.kernel.remote.posts import home_of
+from lyra.kernel.remote.part import home_of
 from lyra.kernel.remote.schedules import When, check_schedule_name, make_entry
 
 _ASK_S = 3.0

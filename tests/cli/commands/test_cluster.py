@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lyra.kernel.remote.posts import RemoteState
+from lyra.kernel.remote.part import RemoteState
 from tests.cluster.started import StartHost
 from tests.cluster.started import cluster_url as cluster_url  # noqa: PLC0414 - a fixture
 from tests.cluster.started import database as database  # noqa: PLC0414 - a fixture

@@ -270,7 +270,7 @@ def test_a_client_is_refused_at_a_full_mailbox():
 def test_a_post_of_a_newer_version_is_kept():
     """A shard that does not know a kind of post keeps it, takes those behind it, and hands it to the version that does
     know it, once."""
-    from lyra.kernel.remote.posts import Part
+    from lyra.kernel.remote.part import Part
 
     taken: list[Any] = []
 

@@ -25,10 +25,11 @@ from lyra.kernel.process.process import NORMAL, PRIORITIES, Process
 from lyra.kernel.process.replay import take_entry
 from lyra.kernel.programs.registry import unknown_program
 from lyra.kernel.remote.messages import mark_of, note_done, take_mark
-from lyra.kernel.remote.posts import Part, Remote, read_tables
+from lyra.kernel.remote.part import Part, read_tables
 
 if TYPE_CHECKING:
     from lyra.kernel.assembly import KernelParts
+    from lyra.kernel.remote.posts import Remote
 
 _REFUSED_KEPT: Final = 1_000
 

@@ -25,10 +25,11 @@ from lyra.kernel.journal.rows import error_from_row, error_to_row
 from lyra.kernel.process.links import form_of, read_signal
 from lyra.kernel.programs.handle import Ack
 from lyra.kernel.remote.messages import mark_of, take_mark
-from lyra.kernel.remote.posts import Part, Remote, drop_item, read_tables, split_address
+from lyra.kernel.remote.part import Part, drop_item, read_tables, split_address
 
 if TYPE_CHECKING:
     from lyra.kernel.assembly import KernelParts
+    from lyra.kernel.remote.posts import Remote
 
 _BOARD: Final = "a blackboard"
 _TABLES: Final = ("readers", "holders", "pending", "subscribed")

@@ -27,10 +27,11 @@ from lyra.kernel.process.cut_short import cut_short
 from lyra.kernel.process.links import form_of, read_signal
 from lyra.kernel.process.mailbox import RoomTurn
 from lyra.kernel.process.process import Process
-from lyra.kernel.remote.posts import Part, Remote, drop_item, read_tables, split_address
+from lyra.kernel.remote.part import Part, drop_item, read_tables, split_address
 
 if TYPE_CHECKING:
     from lyra.kernel.assembly import KernelParts
+    from lyra.kernel.remote.posts import Remote
 
 _COUNTED_MAX = 10_000  # addresses whose messages are counted; the oldest begin anew
 

@@ -35,11 +35,12 @@ from lyra.kernel.base.acting import acting, check_right, require
 from lyra.kernel.programs.handle import Ack
 from lyra.kernel.programs.registry import program_of, unknown_program
 from lyra.kernel.remote.messages import mark_of, take_mark
-from lyra.kernel.remote.posts import Part, Remote, read_tables
+from lyra.kernel.remote.part import Part, read_tables
 
 if TYPE_CHECKING:
     from lyra.core.clock import Timer
     from lyra.kernel.assembly import KernelParts
+    from lyra.kernel.remote.posts import Remote
 
 MISSED: Final = {
     "once": "the newest of the missed firings is made up for",

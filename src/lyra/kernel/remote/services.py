@@ -27,12 +27,13 @@ from lyra.kernel.base.acting import acting, require
 from lyra.kernel.base.waiting import in_time
 from lyra.kernel.journal.rows import error_from_row, error_to_row
 from lyra.kernel.remote.messages import mark_of, take_mark
-from lyra.kernel.remote.posts import Part, Remote, drop_item, read_tables
+from lyra.kernel.remote.part import Part, drop_item, read_tables
 from lyra.kernel.services.registry import DISPATCH_BACKOFF, worth_another
 from lyra.kernel.services.service import INSTANCE, STATUSES, ServiceInfo, ServiceRequest, ServiceResponse
 
 if TYPE_CHECKING:
     from lyra.kernel.assembly import KernelParts
+    from lyra.kernel.remote.posts import Remote
 
 _CALL_S: Final = 3_600.0  # of a request that names no time of its own
 _SILENT_S: Final = 3.0  # that a shard which did not answer is asked last

@@ -26,10 +26,11 @@ from lyra.kernel.process.links import LINKED, NO_PROCESS, Down, ExitSignal
 from lyra.kernel.process.process import PLAIN_ENDS, Exit, Process
 from lyra.kernel.programs.handle import make_stopped_error
 from lyra.kernel.remote.messages import mark_of, take_mark
-from lyra.kernel.remote.posts import Part, Remote, drop_item, read_tables, split_address
+from lyra.kernel.remote.part import Part, drop_item, read_tables, split_address
 
 if TYPE_CHECKING:
     from lyra.kernel.assembly import KernelParts
+    from lyra.kernel.remote.posts import Remote
 
 _WAIT: Final = "wait"  # the forms of a watch: an awaited `wait`, or the Down message of a `monitor`
 _DOWN: Final = "down"
