@@ -14,7 +14,7 @@ import pytest
 
 import lyra
 from lyra import Agent, Context, Kernel, tool
-from lyra.agents.helpers.task import text_of
+from lyra.agents.declaration.output import text_of
 from lyra.errors import ConfigError, ToolError
 from tests.agents.support import calls, says
 

@@ -23,8 +23,8 @@ from types import TracebackType
 from typing import Any, Final, Generic, Literal, Self, TypeAlias, TypeVar, overload
 
 from lyra.agents.agent import Agent
-from lyra.agents.declaration.output import content_of
-from lyra.agents.helpers.task import ask_child, text_of
+from lyra.agents.declaration.output import content_of, text_of
+from lyra.agents.helpers.task import ask_child
 from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.session.open_questions import attend
 from lyra.agents.session.replies import MarkedReply
@@ -33,6 +33,7 @@ from lyra.core.hints import Out_co
 from lyra.errors import AgentFailed, ConfigError
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.programs.context import Context
+from lyra.kernel.remote.handle import HandleAbroad
 
 T = TypeVar("T")
 T1 = TypeVar("T1")
@@ -88,8 +89,17 @@ class _Members:
             return await self._send(target, message, _sayable(message))
         if isinstance(target, Pipeline):
             return await target.through(self, message)
+        if isinstance(target, HandleAbroad):  # an agent process on another shard
+            return await self._ask_abroad(target, _sayable(message))
         value = _callable(target)(message)
         return await value if inspect.isawaitable(value) else value
+
+    async def _ask_abroad(self, target: Any, content: Any) -> Any:
+        if self._marked:
+            content = MarkedReply(text_of(content))
+        answer = await (target.ask(self._on, content) if isinstance(self._on, Context) else target.send(content))
+        self._marked = self._marked or isinstance(answer, MarkedReply)
+        return answer
 
     async def _send(self, process: AgentProcess, message: Any, content: Any) -> Any:
         taint, pid = process.kernel.taint, process._process.pid
@@ -113,7 +123,7 @@ def _callable(target: Any) -> Callable[[Any], Any]:
 
 
 def _check(target: Any) -> Any:
-    if not isinstance(target, (Agent, AgentProcess, Pipeline)):
+    if not isinstance(target, (Agent, AgentProcess, Pipeline, HandleAbroad)):
         _callable(target)
     return target
 
@@ -309,7 +319,7 @@ async def fan_in(results: Iterable[Any], agent: Any, *, task: str = "Put these t
     results = list(results)
     async with _Members(on) as members:
         await members.start([_check(agent)])
-        plain = not isinstance(agent, (Agent, AgentProcess, Pipeline))
+        plain = not isinstance(agent, (Agent, AgentProcess, Pipeline, HandleAbroad))
         return await members.ask(agent, results if plain else _join(task, results))
 
 
@@ -336,7 +346,7 @@ async def map_reduce(items: Iterable[Any], mapper: Any, reducer: Any, *, limit: 
     async with _Members(on) as members:
         await members.start([_check(mapper), _check(reducer)])
         mapped = await gather_in_order([_work(members, (mapper, item)) for item in items], limit=limit)
-        plain = not isinstance(reducer, (Agent, AgentProcess, Pipeline))
+        plain = not isinstance(reducer, (Agent, AgentProcess, Pipeline, HandleAbroad))
         return await members.ask(reducer, mapped if plain else _join("Put these together.", mapped))
 
 
@@ -408,7 +418,7 @@ async def router(
 
 
 async def _choice(members: _Members, message: Any, routes: Mapping[str, Any], by: Any) -> str:
-    if not isinstance(by, (Agent, AgentProcess)):
+    if not isinstance(by, (Agent, AgentProcess, HandleAbroad)):
         return str(await members.ask(by, message))
     described = "\n".join(f"- {name}{_about(target)}" for name, target in routes.items())
     question = (

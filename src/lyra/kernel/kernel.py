@@ -420,7 +420,9 @@ class Kernel(KernelParts):
 
     def agent(self, pid: str | Handle) -> Any:
         """Return the AgentProcess of a pid or name, as `spawn` gave it. ConfigError, if the process runs something
-        else, or this kernel does not know its agent."""
+        else, or this kernel does not know its agent. An address on another shard gives an AgentAbroad."""
+        if self.core.remote is not None and (address := self.core.remote.address_named(pid)) is not None:
+            return self.core.remote.agent_of(self, address)
         process = self.core.find_process(pid)
         run = process.stands_for or process
         missing = self.missing_program(process)

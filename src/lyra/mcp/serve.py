@@ -28,9 +28,10 @@ from mcp.server.stdio import stdio_server
 
 from lyra._version import __version__
 from lyra.agents.agent import Agent
+from lyra.agents.declaration.output import text_of
 from lyra.agents.headless.options import HeadlessOptions
 from lyra.agents.headless.setup import setup_of
-from lyra.agents.helpers.task import ask_child, delegate, text_of
+from lyra.agents.helpers.task import ask_child, delegate
 from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.session.events import ToolEnded, ToolProgress
 from lyra.agents.session.shared import runtime_of

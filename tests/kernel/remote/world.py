@@ -160,7 +160,9 @@ def run(main: Coroutine[Any, Any, Any], *, expected: tuple[str, ...] = ()) -> An
     try:
         result = loop.run_until_complete(asyncio.wait_for(main, 100_000))
         surprises = [
-            text for text in loop.complaints if not any(word in text for word in ("SimulatedCrash", "the kernel was killed", *expected))
+            text
+            for text in loop.complaints
+            if not any(word in text for word in ("SimulatedCrash", "the kernel was killed", *expected))
         ]
         assert not surprises, surprises[:3]
         return result

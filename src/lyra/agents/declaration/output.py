@@ -317,3 +317,13 @@ def message_of(content: Any) -> Message:
         return Message("user", msgspec.json.encode(content).decode())
     except (TypeError, ValueError):  # it has no JSON, such as a mapping whose keys are not texts
         return Message("user", str(content))
+
+
+def text_of(value: Any) -> str:
+    """Return an answer as a message: text as it is, anything else as JSON."""
+    if isinstance(value, str):
+        return str(value)
+    try:
+        return msgspec.json.encode(value, enc_hook=to_plain).decode()
+    except TypeError as error:
+        raise ConfigError(f"{type(value).__name__} cannot be passed on as a message: {error}") from None

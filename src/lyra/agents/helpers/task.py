@@ -19,18 +19,16 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 from weakref import WeakKeyDictionary
 
-import msgspec
-
 from lyra.agents.declaration.agent import AgentDeclaration
+from lyra.agents.declaration.output import text_of
 from lyra.agents.session.early_call import current_early_call
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.turn.program import agent_program
 from lyra.core.budgets.budget import Budget
-from lyra.core.codec import to_plain
 from lyra.core.limits import NAME_LENGTH_MAX, QUOTA_DEFAULTS
 from lyra.core.rights.capability import Grant
 from lyra.core.tool import Tool
-from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, LimitExceeded, ToolError
+from lyra.errors import AgentFailed, BudgetExceeded, LimitExceeded, ToolError
 from lyra.kernel.programs.context import Context, OwnContext
 from lyra.tools.function import tool
 from lyra.tools.registry import ToolRegistry
@@ -141,16 +139,6 @@ def _check_hops(ctx: Context, agent: AgentDeclaration) -> None:
             limit=most,
             pid=process.pid,
         )
-
-
-def text_of(value: Any) -> str:
-    """Return an answer as a message: text as it is, anything else as JSON."""
-    if isinstance(value, str):
-        return str(value)
-    try:
-        return msgspec.json.encode(value, enc_hook=to_plain).decode()
-    except TypeError as error:
-        raise ConfigError(f"{type(value).__name__} cannot be passed on as a message: {error}") from None
 
 
 _NAME: Final = "Task"

@@ -37,6 +37,7 @@ from lyra.kernel.programs.context import require_send
 from lyra.kernel.programs.handle import Handle, ProcessCommands
 
 if TYPE_CHECKING:
+    from lyra.agents.session.agent_abroad import AgentAbroad
     from lyra.kernel.kernel import Kernel
 
 
@@ -84,6 +85,13 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
         if session.execution is not None:
             reply.status = session.execution.status
         return reply
+
+    @staticmethod
+    def abroad(kernel: Kernel, address: str) -> AgentAbroad:
+        """Return an agent process on another shard of the cluster."""
+        from lyra.agents.session.agent_abroad import AgentAbroad
+
+        return AgentAbroad(kernel, address)
 
     @give_name("lyra:AgentProcess.send")
     async def send(  # type: ignore[override]  # a message to an agent has an answer

@@ -77,6 +77,10 @@ class AgentRuntime:
         # Called when this machine lacks a key or a provider, where the run should wait for a machine that has it.
         self.unfit: Callable[[LyraError], object] | None = None
         export_as_configured(kernel)
+        if kernel.core.remote is not None:
+            from lyra.agents.session.agent_abroad import attend_questions
+
+            attend_questions(self.questions, kernel.core.remote.asks)
 
     @property
     def client(self) -> LLMClient:

@@ -33,9 +33,10 @@ from lyra.core.limits import (
     POSTS_BYTES_AT_ONCE,
     POSTS_WAITING_MAX,
 )
-from lyra.errors import LyraError, Overloaded, ProcessError
+from lyra.errors import ConfigError, LyraError, Overloaded, ProcessError
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.remote.acts import Acts
+from lyra.kernel.remote.asks import Asks
 from lyra.kernel.remote.groups import SharedGroups
 from lyra.kernel.remote.handle import HandleAbroad
 from lyra.kernel.remote.messages import Messages
@@ -83,7 +84,8 @@ class Remote(Subsystem):
         self.groups = SharedGroups(parts, self)
         self.schedules = Schedules(parts, self)
         self.services = SharedServices(parts, self)
-        shared: list[Part] = [self.groups, self.schedules, self.services]
+        self.asks = Asks(parts, self)
+        shared: list[Part] = [self.groups, self.schedules, self.services, self.asks]
         self.parts: list[Part] = [self.messages, self.acts, self.ties, *shared]
         self.parts += [make_part(parts, self) for make_part in make or ()]
         for part in self.parts:
@@ -112,6 +114,15 @@ class Remote(Subsystem):
     def handle_of(self, kernel: Any, address: str) -> Any:
         """Return what the outside holds of a process on another shard."""
         return HandleAbroad(kernel, address)
+
+    def agent_of(self, kernel: Any, address: str) -> Any:
+        """Return what the outside holds of an agent process on another shard; ConfigError where this kernel knows no
+        agent at all."""
+        for program in kernel.programs.list_known().values():
+            if hasattr(program, "__lyra_agent__"):
+                handle_of = program.__lyra_handle__
+                return getattr(handle_of, "func", handle_of).abroad(kernel, address)
+        raise ConfigError("this kernel knows no agent", hint="Kernel(…, programs=[agent]) or kernel.register(agent)")
 
     def address_of(self, pid: str) -> str:
         return f"{self.shard}/{pid}"
