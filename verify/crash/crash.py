@@ -30,7 +30,7 @@ from lyra.kernel.journal.history import Fold
 from lyra.store.ended import load_all
 from lyra.store.sqlite import SqliteStore
 from verify.crash import workload as errand
-from verify.simulation.scenes import POINTS_OF_PARTS
+from verify.simulation.scenes import POINTS_OF_PARTS, POINTS_OF_SHARDS
 
 __all__ = ["OPEN_S_MAX", "Result", "calm", "point_kills", "random_kills", "verify"]
 
@@ -207,7 +207,8 @@ def point_kills(
     """Kill at the first, a middle and the last visit of each named point; every fourth with `power` durability."""
     peace = calm()
     visits = dict(peace.visits)
-    points = points or [name for name in faultpoint.POINTS if name not in POINTS_OF_PARTS]  # see crash_pipeline
+    elsewhere = (*POINTS_OF_PARTS, *POINTS_OF_SHARDS)  # see crash_pipeline and tests/kernel/remote
+    points = points or [name for name in faultpoint.POINTS if name not in elsewhere]
     places = [
         (name, visit)
         for name in points

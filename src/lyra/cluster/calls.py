@@ -56,7 +56,7 @@ async def _spawn(host: Host, data: dict[str, Any]) -> str:
     if program is None:
         raise unknown_program(data["program"])
     options: dict[str, Any] = {
-        name: data[name] for name in ("name", "budget", "priority", "recovery_attempts") if name in data
+        name: data[name] for name in ("name", "budget", "priority", "recovery_attempts", "supervision") if name in data
     }
     if "grant" in data:
         options["grant"] = Grant.from_data(data["grant"])

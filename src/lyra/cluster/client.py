@@ -26,6 +26,7 @@ from lyra.core.budgets.budget import Budget
 from lyra.core.clock import SystemClock
 from lyra.core.ids import unique_id
 from lyra.core.naming import get_qualified_name
+from lyra.core.policies.policy import Supervision
 from lyra.core.rights.capability import Grant
 from lyra.errors import ConfigError, Conflict, DeadlineExceeded, LyraError, ProcessError, StoreError
 from lyra.kernel.base.tasks import Writer
@@ -92,14 +93,20 @@ class Cluster(SharedCalls):
         budget: Any = None,
         grant: Any = None,
         priority: str | None = None,
+        supervision: Any = None,
     ) -> RemoteHandle:
-        """Start a program on the cluster; returns when it is durable. An existing pid of the shard gives that process.
+        """Start a program (or an Agent, with its budget and supervision) on the cluster; returns when it is durable. An
+        existing pid of the shard gives that process.
 
         The hosts know programs by name, from what they were started with: `lyra cluster start --load FILE.py`.
         """
         word = program if isinstance(program, str) else get_qualified_name(program_of(program))
         needs = {"shard": shard, "near": near, "resources": resources}
         data: dict[str, Any] = {"program": word, "args": codec.encode(args), "pid": pid or f"c-{unique_id()}"}
+        budget = getattr(program, "budget", None) if budget is None else budget
+        supervision = getattr(program, "supervision", None) if supervision is None else supervision
+        if supervision is not None:
+            data["supervision"] = Supervision.of(supervision).to_data()
         if name is not None:
             data["name"] = name
         if priority is not None:

@@ -17,7 +17,7 @@ from lyra.core.ids import ProcessRandom, make_random
 if TYPE_CHECKING:
     from verify.simulation.world import Life, World
 
-__all__ = ["CASTS", "POINTS_OF_PARTS", "Scene", "cast_of", "make_scenes", "programs"]
+__all__ = ["CASTS", "POINTS_OF_PARTS", "POINTS_OF_SHARDS", "Scene", "cast_of", "make_scenes", "programs"]
 
 # Which scenes a world has, and how often.
 CASTS: Final[dict[tuple[str, ...], int]] = {
@@ -29,6 +29,8 @@ CASTS: Final[dict[tuple[str, ...], int]] = {
 }
 # Named points that supervisors and subsystems pass; worlds and workloads of programs alone crash at the others.
 POINTS_OF_PARTS: Final = ("fact.written", "interrupt.ended", "supervisor.restarting", "pipeline.answered")
+# Those that only a shard of a cluster passes: see tests/kernel/remote.
+POINTS_OF_SHARDS: Final = ("remote.taken", "remote.delivered")
 Cause = Callable[["World", "Life"], Awaitable[None]]
 
 

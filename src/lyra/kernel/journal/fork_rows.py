@@ -106,7 +106,16 @@ def copy_rows(run: list[Record], point: ForkPoint) -> list[CopiedRow]:
             kept.append(copy)
     if point.last is not None:
         kept.append(CopiedRow(0, point.pid, "effect.finished", point.last))
-    return kept if point.keeps_answers else _without_unused_answers(kept)
+    if point.keeps_answers:
+        return kept
+    for copy in kept:
+        if copy.kind == "effect.finished" and copy.row.form == "spawn" and copy.row.error is None:
+            raise ConfigError(
+                f"process {copy.pid} has spawned {codec.decode(bytes(copy.row.value))}, and a fork stays on one shard",
+                hint="fork it at a place before that, or fork that process on its own shard",
+                pid=copy.pid,
+            )
+    return _without_unused_answers(kept)
 
 
 def _without_unused_answers(kept: list[CopiedRow]) -> list[CopiedRow]:
