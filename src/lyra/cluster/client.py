@@ -23,7 +23,7 @@ from lyra.cluster.peers import Carrier, GrpcCarrier, Unreachable, call_while
 from lyra.cluster.shared_calls import SharedCalls
 from lyra.core import codec
 from lyra.core.budgets.budget import Budget
-from lyra.core.clock import SystemClock
+from lyra.core.clock import loop_clock
 from lyra.core.ids import unique_id
 from lyra.core.naming import get_qualified_name
 from lyra.core.rights.capability import Grant
@@ -163,7 +163,7 @@ class Cluster(SharedCalls):
 
     async def call_shard(self, shard: str, method: str, data: dict[str, Any], *, timeout_s: float = 10.0) -> Any:
         """Call the host that has a shard, again while it moves from one host to another."""
-        clock = SystemClock()
+        clock = loop_clock()
         until_s, delay_s = clock.monotonic() + self._patience_s, _RETRY_FIRST_S
         while True:
             error: LyraError
