@@ -33,6 +33,7 @@ from lyra.kernel.journal.rows import error_from_row
 from lyra.kernel.process.links import form_of
 from lyra.kernel.process.process import Exit
 from lyra.kernel.programs.registry import program_of
+from lyra.kernel.remote.posts import CLIENT
 
 PATIENCE_S: Final = 30.0
 _WAIT_S: Final = 20.0  # in one call for the end of a process
@@ -49,8 +50,7 @@ class Cluster(SharedCalls):
         self.view: View = directory.view()
         self._carrier = carrier
         self._patience_s = patience_s
-        self._id = f"~{unique_id()}"  # this client, as shards number its messages
-        self._sent: dict[str, int] = {}  # shard → number of the last message to it
+        self._sent: dict[str, tuple[str, int]] = {}  # shard → as whom, and the number of the last message to it
         self._turns: dict[str, asyncio.Lock] = {}  # messages to one shard go one after the other
         self._writer: Writer | None = None
         self._looked_s = 0.0
@@ -121,14 +121,19 @@ class Cluster(SharedCalls):
         return RemoteHandle(self, address)
 
     async def send(self, address: str, message: Any) -> None:
-        """Put a message in the mailbox of a process, once; returns when it is durable there."""
+        """Put a message in the mailbox of a process, once; returns when it is durable there. After an error it may be
+        there or not."""
         shard, _, pid = self.process(address).address.partition("/")
+        post = codec.encode(["message", {"to": pid, "form": form_of(message), "message": codec.encode(message)}])
         async with self._turns.setdefault(shard, asyncio.Lock()):
-            number = self._sent.get(shard, 0) + 1
-            post = ["message", {"to": pid, "form": form_of(message), "message": codec.encode(message)}]
-            data = {"shard": shard, "from": self._id, "first": number, "posts": [codec.encode(post)]}
-            await self.call_shard(shard, "take", data)
-            self._sent[shard] = number
+            while True:
+                # The number counts what one sender has sent. While it is not known whether a message has arrived, its
+                # number may be taken, so the next one is sent by a sender that is new to the shard.
+                sender, last = self._sent.pop(shard, None) or (f"{CLIENT}{unique_id()}", 0)
+                data = {"shard": shard, "from": sender, "first": last + 1, "posts": [post]}
+                if await self.call_shard(shard, "take", data) > last:
+                    self._sent[shard] = sender, last + 1
+                    return
 
     async def whereis(self, name: str) -> RemoteHandle | None:
         """Return the process of that name, asking all hosts: a name belongs to one shard. Conflict where several shards

@@ -256,9 +256,9 @@ class Host:
             self.kernels[shard] = kernel
             _log.info("host %s has shard %s", self.name, shard)
             note = ""
-        except LyraError as error:
+        except Exception as error:  # noqa: BLE001 - a kernel that runs on unseen would keep the shard for ever
             _log.warning("host %s cannot open shard %s: %s", self.name, shard, error)
-            note = error.message
+            note = error.message if isinstance(error, LyraError) else f"{type(error).__name__}: {error}"
             if kernel is not None:
                 with suppress(LyraError):
                     await kernel.close(drain_s=0.0)
