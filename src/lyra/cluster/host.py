@@ -256,9 +256,9 @@ class Host:
             self.kernels[shard] = kernel
             _log.info("host %s has shard %s", self.name, shard)
             note = ""
-        except Exception as error:  # noqa: BLE001 - a kernel that runs on unseen would keep the shard for ever
+        except LyraError as error:
             _log.warning("host %s cannot open shard %s: %s", self.name, shard, error)
-            note = error.message if isinstance(error, LyraError) else f"{type(error).__name__}: {error}"
+            note = error.message
             if kernel is not None:
                 with suppress(LyraError):
                     await kernel.close(drain_s=0.0)
@@ -292,10 +292,8 @@ class Host:
         with suppress(LyraError):
             address = self.view.hosts[giver].address
             shard = await self.carrier.call(address, "give", data, timeout_s=_GIVE_S)
-            if shard is not None:
-                self._moved.add(str(shard))
-                await self._open_shard(str(shard))
-                self._moved.add(str(shard))
+            if shard is not None and shard not in self.kernels:
+                self._begin(str(shard), self._open_shard(str(shard)))  # unless a beat has seen it first
 
     async def give(self, taker: str, opens: int) -> str | None:
         """Give a shard to a host that asks for one and opens stores of this form; None where there is none to give."""

@@ -18,7 +18,7 @@ from verify.simulation.invariants import Ledger
 from verify.simulation.ledger import Violation
 
 PROMISES: Final[dict[str, str]] = {
-    "posts_in_order": "a shard takes the posts of another in their order, each once, and none that is not durable there",
+    "posts_in_order": "a shard takes the posts of another in their order, each once, and only durable ones",
     "post_kept": "a post is forgotten by its sender only when the receiver has it in its journal",
     "post_arrives": "every post has arrived when the cluster is at rest",
     "message_once": "messages between two processes are delivered in their order, each once",

@@ -38,6 +38,7 @@ class ShardStore:
         self._world = world
         self._host = host
         self._shard = shard
+        self.shard = shard.name
         self._disk = shard.disk
         self.epoch = 0  # that its kernel writes in
         self.location = f"shard {shard.name}"

@@ -42,15 +42,18 @@ class Provider:
         return [kind, number, count]
 
 
-provider: Provider  # of the world that runs; set by it
+class Outside:
+    """What effects reach: the provider of the world that runs."""
+
+    provider: Provider
 
 
 async def _read(number: int, idempotency_key: str) -> Any:
-    return await provider.perform("read", number, idempotency_key)
+    return await Outside.provider.perform("read", number, idempotency_key)
 
 
 async def _pay(number: int, idempotency_key: str) -> Any:
-    return await provider.perform("pay", number, idempotency_key)
+    return await Outside.provider.perform("pay", number, idempotency_key)
 
 
 EFFECTS: Final[dict[str, Effect]] = {
@@ -92,7 +95,7 @@ async def actor(ctx: Any, spec: Spec) -> Any:
             done += 1
         except (Divergence, PlannedFailure):
             raise
-        except Exception:  # what an ordinary program would catch
+        except Exception:  # noqa: BLE001 - what an ordinary program would catch
             done += 100
     return done
 
