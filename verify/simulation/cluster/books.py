@@ -13,7 +13,9 @@ from typing import Any, Final
 
 from lyra.core import codec
 from lyra.kernel.journal import rows
+from lyra.kernel.remote.posts import CLIENT
 from lyra.store.protocol import Record
+from verify.histories import Op, check, register
 from verify.simulation.invariants import Ledger
 from verify.simulation.ledger import Violation
 
@@ -40,19 +42,18 @@ PROMISES: Final[dict[str, str]] = {
 }
 
 
-class _Watch:
-    """A wait or a monitor of a process abroad."""
+class _Batch:
+    """What the rows of one batch made due, and what they did about it: both become durable together, or a crash between
+    the two would lose it. Each is a tuple of what is due, and to whom."""
 
-    __slots__ = ("answers", "down", "form", "is_ended", "pid", "shard", "target", "target_shard")
+    def __init__(self) -> None:
+        self.due: dict[tuple[Any, ...], tuple[str, str]] = {}  # what → promise and sentence
+        self.done: set[tuple[Any, ...]] = set()
 
-    def __init__(self, shard: str, pid: str, target_shard: str, target: str, form: str) -> None:
-        self.shard = shard
-        self.pid = pid
-        self.target_shard = target_shard
-        self.target = target
-        self.form = form
-        self.answers = self.down = 0
-        self.is_ended = False  # taken back, or its process ended
+    def broken(self) -> Iterator[Violation]:
+        for what, (promise, sentence) in self.due.items():
+            if what not in self.done:
+                yield Violation(promise, sentence)
 
 
 class Books:
@@ -61,16 +62,17 @@ class Books:
     def __init__(self, shards: list[str]) -> None:
         self.ledgers = {shard: Ledger() for shard in shards}
         self.epochs = dict.fromkeys(shards, 0)
-        self.posted: dict[tuple[str, str], list[tuple[str, dict[str, Any], str]]] = {}  # (from, to) → what, data, pid
+        self.posted: dict[tuple[str, str], list[tuple[str, dict[str, Any]]]] = {}  # (from, to) → what and data
         self.taken: dict[tuple[str, str], int] = {}
         self.acknowledged: dict[tuple[str, str], int] = {}
         self.delivered: dict[tuple[str, str], int] = {}  # (sender, receiver) → number of the last message
         self.received: set[tuple[str, str, int]] = set()  # sender, receiver, number
         self.spawned: dict[tuple[str, str], str] = {}  # (shard, pid) → who spawned it there
         self.refused: set[tuple[str, str]] = set()
-        self.watches: dict[tuple[str, str, int], _Watch] = {}  # (shard, ref, how many of that ref before)
-        self.watch_count: dict[tuple[str, str], int] = {}
-        self.links: dict[tuple[str, str], str] = {}  # (from address, to address) → "linked" or "over"
+        self.asking: dict[tuple[str, str], tuple[str, str]] = {}  # (shard, ref) → pid and form, until answered
+        self.watchers: dict[tuple[str, str], set[tuple[str, str]]] = {}  # (shard, pid) → who is to be told: shard, ref
+        self.links: dict[tuple[str, str], set[str]] = {}  # (shard, pid) → addresses, as that shard knows them
+        self.names: dict[tuple[str, str], str] = {}  # (shard, name) → pid
         self.asked: dict[str, tuple[int, dict[str, Any]]] = {}  # question → moment and question
         self.answered: dict[str, tuple[int, Any]] = {}
         self.moment = 0  # rows that became durable anywhere: the one order of all
@@ -80,42 +82,44 @@ class Books:
         if epoch < self.epochs[shard]:
             yield Violation("one_writer", f"{shard}: rows of epoch {epoch} after epoch {self.epochs[shard]}")
         self.epochs[shard] = max(epoch, self.epochs[shard])
-        ledger = self.ledgers[shard]
-        due: list[tuple[str, bytes]] = []  # messages that were taken and have to be delivered
-        downs: list[tuple[str, str]] = []
+        ledger, batch = self.ledgers[shard], _Batch()
         for record in records:
             self.moment += 1
             for violation in ledger.add(record):
                 yield Violation(violation.name, f"{shard}: {violation.detail}")
             if record.kind.startswith("remote."):
-                yield from self._remote(shard, record, due, downs)
+                yield from self._remote(shard, record, batch)
             elif record.kind == "message.sent":
-                yield from self._sent(shard, rows.DECODERS[record.kind].decode(record.data), due, downs)
+                yield from self._sent(rows.DECODERS[record.kind].decode(record.data), batch)
+            elif record.kind == "process.created":
+                batch.done.add(("begun", record.pid))
+                self.names[shard, rows.DECODERS[record.kind].decode(record.data).name] = record.pid
+            elif record.kind == "process.stopping":
+                batch.done.add(("told", record.pid))
             elif record.kind == "process.terminated":
-                self._ended(shard, record.pid)
+                self._ended(shard, record.pid, batch)
         yield from ledger.parts.ties.committed()
-        for pid, _ in due:
-            yield Violation("message_lost", f"{shard} took a message for {pid} and did not deliver it")
-        for pid, ref in downs:
-            yield Violation("answered_once", f"{shard} took the answer to {ref} and did not tell {pid}")
+        yield from batch.broken()
 
     def lives(self, shard: str, pid: str) -> bool:
         books = self.ledgers[shard].processes.get(pid)
         return books is not None and not books.ended
 
+    def find(self, shard: str, word: str) -> str:
+        """Return the pid that a pid or a name means."""
+        return word if word in self.ledgers[shard].processes else self.names.get((shard, word), word)
+
     # ------------------------------------------------------------------ rows
 
-    def _remote(
-        self, shard: str, record: Record, due: list[tuple[str, bytes]], downs: list[tuple[str, str]]
-    ) -> Iterator[Violation]:
+    def _remote(self, shard: str, record: Record, batch: _Batch) -> Iterator[Violation]:
         data = codec.decode(record.data)
         kind = record.kind
         if kind == "remote.posted":
             posts = self.posted.setdefault((shard, data["to"]), [])
-            posts.append((data["what"], data["data"], record.pid))
+            posts.append((data["what"], data["data"]))
             if data["n"] != len(posts):
                 yield Violation("posts_in_order", f"{shard} numbers a post for {data['to']} {data['n']}: {len(posts)}")
-            self._posted(shard, data["to"], record.pid, data["what"], data["data"])
+            self._posted(shard, data["to"], record.pid, data["what"], data["data"], batch)
         elif kind == "remote.acknowledged":
             pair = (shard, data["to"])
             self.acknowledged[pair] = data["n"]
@@ -125,71 +129,107 @@ class Books:
                     f"{shard} forgets posts up to {data['n']} for {data['to']}, which has {self.taken.get(pair, 0)}",
                 )
         elif kind == "remote.taken":
-            yield from self._taken(shard, data, due, downs)
+            yield from self._taken(shard, data, batch)
         elif data["part"] == "spawns" and "refused" in data["data"]:
             self.refused.add((shard, record.pid))
+            batch.done.add(("begun", record.pid))
 
-    def _posted(self, shard: str, to: str, pid: str, what: str, data: dict[str, Any]) -> None:
+    def _posted(self, shard: str, to: str, pid: str, what: str, data: dict[str, Any], batch: _Batch) -> None:
         if what == "watch":
-            count = self.watch_count[shard, data["ref"]] = self.watch_count.get((shard, data["ref"]), 0) + 1
-            self.watches[shard, data["ref"], count] = _Watch(shard, pid, to, data["pid"], data["form"])
+            self.asking[shard, data["ref"]] = (pid, data["form"])
         elif what == "unwatch":
-            for watch in self._watches_of(shard, data["ref"]):
-                watch.is_ended = True
+            self.asking.pop((shard, data["ref"]), None)
+        elif what == "ended":
+            batch.done.add(("ended", to, data["ref"]))
+            self.watchers.get((shard, data["pid"]), set()).discard((to, data["ref"]))
         elif what == "link":
-            self.links[data["from"], f"{to}/{data['to']}"] = "linked"
+            self.links.setdefault((shard, pid), set()).add(f"{to}/{data['to']}")
         elif what in ("unlink", "exit"):
-            for pair in ((data["from"], f"{to}/{data['to']}"), (f"{to}/{data['to']}", data["from"])):
-                if pair in self.links:
-                    self.links[pair] = "over"
+            self.links.get((shard, pid), set()).discard(f"{to}/{data['to']}")
+            batch.done.add(("exit", pid, f"{to}/{data['to']}"))
         elif what == "spawn":
             self.spawned[to, data["pid"]] = data["by"]
 
-    def _watches_of(self, shard: str, ref: str) -> list[_Watch]:
-        count = self.watch_count.get((shard, ref), 0)
-        return [self.watches[shard, ref, number] for number in range(1, count + 1)]
-
-    def _taken(
-        self, shard: str, data: dict[str, Any], due: list[tuple[str, bytes]], downs: list[tuple[str, str]]
-    ) -> Iterator[Violation]:
-        pair, number, what = (data["from"], shard), data["n"], data["what"]
+    def _taken(self, shard: str, data: dict[str, Any], batch: _Batch) -> Iterator[Violation]:
+        sender, number, what = data["from"], data["n"], data["what"]
+        pair = (sender, shard)
         last = self.taken.get(pair, 0)
         if number != last + 1:
-            yield Violation("posts_in_order", f"{shard} takes post {number} of {pair[0]} after {last}")
+            yield Violation("posts_in_order", f"{shard} takes post {number} of {sender} after {last}")
         self.taken[pair] = max(number, last)
-        if data["from"].startswith("~"):
+        if sender.startswith(CLIENT):
             return
         posts = self.posted.get(pair, [])
         if number > len(posts):
-            yield Violation("posts_in_order", f"{shard} takes post {number} of {pair[0]}, which is not durable there")
+            yield Violation("posts_in_order", f"{shard} takes post {number} of {sender}, which is not durable there")
             return
-        sent_what, sent, _ = posts[number - 1]
+        sent_what, sent = posts[number - 1]
         if sent_what != what:
-            yield Violation("posts_in_order", f"{shard} takes {what} for post {number} of {pair[0]}: {sent_what}")
-        elif what == "message" and self.lives(shard, sent["to"]):
-            due.append((sent["to"], sent["message"]))
+            yield Violation("posts_in_order", f"{shard} takes {what} for post {number} of {sender}: {sent_what}")
+        elif what == "message":
+            pid = self.find(shard, sent["to"])
+            if self.lives(shard, pid):
+                due = ("message", pid, sent["message"])
+                batch.due[due] = ("message_lost", f"{shard} took a message for {pid} and did not deliver it")
+        elif what == "spawn":
+            if not self.lives(shard, sent["pid"]) and (shard, sent["pid"]) not in self.refused:
+                due = ("begun", sent["pid"])
+                batch.due[due] = ("spawn_once", f"{shard} took the spawn of {sent['pid']}, which did not begin")
         elif what == "ended":
-            for watch in self._watches_of(shard, sent["ref"])[-1:]:
-                watch.answers += 1
-                if watch.answers > 1:
-                    yield Violation("answered_once", f"{sent['ref']} of {shard} is answered a second time")
-                if watch.form == "down" and not watch.is_ended and self.lives(shard, watch.pid):
-                    downs.append((watch.pid, sent["ref"]))
+            self._answered(shard, sent, batch)
+        else:
+            self._tied(shard, sender, what, sent, batch)
 
-    def _sent(
-        self, shard: str, row: rows.Sent, due: list[tuple[str, bytes]], downs: list[tuple[str, str]]
-    ) -> Iterator[Violation]:
+    def _answered(self, shard: str, sent: dict[str, Any], batch: _Batch) -> None:
+        """Note the answer to a watch; an answer to one that was taken back does nothing."""
+        pid, form = self.asking.pop((shard, sent["ref"]), ("", ""))
+        if form == "down" and self.lives(shard, pid):
+            due = ("down", pid, sent["ref"])
+            batch.due[due] = (
+                "answered_once",
+                f"{shard} took the end that {sent['ref']} is about and did not tell {pid}",
+            )
+
+    def _tied(self, shard: str, sender: str, what: str, sent: dict[str, Any], batch: _Batch) -> None:
+        """Note a watch or a link, or the end of one, at the shard that it is about."""
+        if what == "watch":
+            watcher, pid = (sender, sent["ref"]), self.find(shard, sent["pid"])
+            if self.lives(shard, pid):
+                self.watchers.setdefault((shard, pid), set()).add(watcher)
+            else:
+                due = ("ended", *watcher)
+                batch.due[due] = ("answered_once", f"{sender} asks about {shard}/{pid}, which is not alive: no answer")
+        elif what == "unwatch":
+            self.watchers.get((shard, sent["pid"]), set()).discard((sender, sent["ref"]))
+        elif what == "link":
+            self.links.setdefault((shard, sent["to"]), set()).add(sent["from"])
+            if not self.lives(shard, sent["to"]):
+                due = ("exit", sent["to"], sent["from"])
+                batch.due[due] = (
+                    "linked",
+                    f"{sent['from']} links to {shard}/{sent['to']}, which is not alive: no exit",
+                )
+        elif what in ("unlink", "exit"):
+            pid = self.find(shard, sent["to"])
+            links = self.links.get((shard, pid), set())
+            ledger = self.ledgers[shard]
+            heeds = what == "exit" and (sent["reason"] != "normal" or pid in ledger.parts.ties.traps)
+            if heeds and sent["from"] in links and self.lives(shard, pid) and not ledger.processes[pid].stopping:
+                batch.due["told", pid] = ("linked", f"{shard} took the end of {sent['from']} and {pid} is not told")
+            links.discard(sent["from"])
+
+    def _sent(self, row: rows.Sent, batch: _Batch) -> Iterator[Violation]:
         raw = bytes(row.message)
-        if (row.to, raw) in due:
-            due.remove((row.to, raw))
+        batch.done.add(("message", row.to, raw))
         message = codec.decode(raw)
         if not isinstance(message, dict):
             return
         if row.form == "down":
-            if (row.to, message["ref"]) in downs:
-                downs.remove((row.to, message["ref"]))
+            batch.done.add(("down", row.to, message["ref"]))
+        elif row.form == "exit":
+            batch.done.add(("told", row.to))
         elif "for" in message and not row.dropped:
-            sender, number, receiver = message["from"], message["n"], f"{shard}/{row.to}"
+            sender, number, receiver = message["from"], message["n"], message["for"]
             last = self.delivered.get((sender, receiver))
             if last is not None and number != last + 1:
                 yield Violation("message_once", f"{receiver} gets message {number} of {sender} after {last}")
@@ -200,10 +240,14 @@ class Books:
         elif "was" in message:
             self.answered.setdefault(message["question"], (self.moment, message["was"]))
 
-    def _ended(self, shard: str, pid: str) -> None:
-        for watch in self.watches.values():
-            if watch.shard == shard and watch.pid == pid:
-                watch.is_ended = True
+    def _ended(self, shard: str, pid: str, batch: _Batch) -> None:
+        for watcher in self.watchers.pop((shard, pid), set()):
+            batch.due["ended", *watcher] = ("answered_once", f"{shard}/{pid} has ended, and {watcher} is not told")
+        for address in self.links.pop((shard, pid), set()):
+            batch.due["exit", pid, address] = ("linked", f"{shard}/{pid} has ended, and {address} is not told")
+        batch.done.add(("told", pid))
+        for key in [key for key, (asker, _) in self.asking.items() if key[0] == shard and asker == pid]:
+            del self.asking[key]
 
     # ------------------------------------------------------------------ at rest
 
@@ -220,13 +264,17 @@ class Books:
         for shard, pid in self.spawned:
             if pid not in self.ledgers[shard].processes and (shard, pid) not in self.refused:
                 yield Violation("spawn_once", f"{self.spawned[shard, pid]} spawned {shard}/{pid}, which never began")
-        for (shard, ref, _), watch in self.watches.items():
-            if not watch.is_ended and not watch.answers and not self.lives(watch.target_shard, watch.target):
-                yield Violation("answered_once", f"{ref} of {shard}/{watch.pid} was never answered")
-        for (left, right), state in self.links.items():
-            ends = [self.lives(*address.split("/", 1)) for address in (left, right)]
-            if state == "linked" and ends[0] != ends[1]:
-                yield Violation("linked", f"{left} and {right} are linked, and only one of them has ended")
+        for fault in check(register(), self.history()):
+            yield Violation("linearizable", str(fault))
         for shard, ledger in self.ledgers.items():
             for violation in ledger.parts.at_rest():
                 yield Violation(violation.name, f"{shard}: {violation.detail}")
+
+    def history(self) -> list[Op]:
+        """Return what askers asked of cells, and what they were told, in the order of the database."""
+        ops = []
+        for question, (began, asked) in self.asked.items():
+            ended, was = self.answered.get(question, (None, None))
+            args = {"read": (), "write": (asked["new"],), "swap": (asked["old"], asked["new"])}[asked["what"]]
+            ops.append(Op("cell", asked["what"], args, was, began, ended, question))
+        return ops

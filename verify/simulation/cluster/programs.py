@@ -196,10 +196,14 @@ async def cell(ctx: Any) -> Any:
         asked = await ctx.receive()
         if asked == STOP:
             return value
-        was = value
-        if asked["what"] == "write" or (asked["what"] == "swap" and value == asked["old"]):
-            value = asked["new"]
+        was, value = value, asked_value(value, asked)
         await ctx.send(asked["reply"], {"question": asked["question"], "was": was})
+
+
+def asked_value(value: int, asked: dict[str, Any]) -> int:
+    """Return what a cell keeps after a question."""
+    writes = asked["what"] == "write" or (asked["what"] == "swap" and value == asked["old"])
+    return int(asked["new"]) if writes else value
 
 
 async def asker(ctx: Any, address: str, questions: list[dict[str, Any]]) -> Any:
@@ -283,7 +287,17 @@ class Generator:
         return [] if word == "demonitor" else [rng.randrange(4)]
 
     def _target(self) -> Any:
-        return self._rng.randrange(4) if self._rng.random() < 0.4 else self._rng.choice(self._roots)
+        """Draw a child by its number, or a root by its address, or by its name there."""
+        rng = self._rng
+        if rng.random() < 0.4:
+            return rng.randrange(4)
+        address = rng.choice(self._roots)
+        return address if rng.random() < 0.8 else address.replace("/", "/called-")
+
+    def twin(self, target: str) -> Spec:
+        """Draw a program that ties itself to a root and lives on for a while."""
+        word = self._rng.choice(["wait", "monitor", "link"])
+        return {"steps": [["sleep", 3.0], [word, target], ["sleep", 20.0]], "traps": True}
 
     def questions(self) -> list[dict[str, Any]]:
         rng = self._rng

@@ -39,7 +39,7 @@ from verify.simulation.cluster.network import DATABASE, Network, SimCarrier, Sim
 from verify.simulation.ledger import Violation
 
 LEASE_S: Final = 3.0
-_SETTLE_S: Final = 600.0  # virtual, after the last trouble
+_SETTLE_S: Final = 400.0  # virtual, after the last trouble
 _VIOLATIONS_MAX: Final = 10
 _CLIENT: Final = "client"
 POINTS: Final = (
@@ -217,6 +217,9 @@ class ClusterWorld:
         roots = sorted({f"{rng.choice(names)}/a{rng.randrange(3)}" for _ in range(rng.randint(2, 6))})
         generator = programs.Generator(make_random(rng.getrandbits(32)), names, roots)
         self.roots = {address: (programs.actor, (generator.spec(),)) for address in roots}
+        if rng.random() < 0.5:  # twins: all that they have in common but their shard must not be taken for one
+            spec = generator.twin(rng.choice(roots))
+            self.roots |= {f"{shard}/a9": (programs.actor, (spec,)) for shard in names[:2]}
         self.cell = ""
         if rng.random() < 0.6:
             self.cell = f"{rng.choice(names)}/cell"
@@ -362,6 +365,8 @@ class ClusterWorld:
                 if not self._is_placed(shard):
                     told = self.directory.view().shards[shard]
                     self.violate("shards_open", f"{shard} is open on {self._open_on(shard)}, the directory says {told}")
+            for violation in self.books.at_rest():
+                self.violate(*violation)
             if not self.violations:
                 self.violate("ends", f"after {_SETTLE_S:g} s of peace: {self._unfinished()}")
 
@@ -526,7 +531,7 @@ class ClusterWorld:
         await asyncio.sleep(self.rng.choice([0.0, 3.0]) * self.rng.random())
         shard, pid = address.split("/")
         program, args = self.roots[address]
-        await cluster.spawn(program, *args, shard=shard, pid=pid)
+        await cluster.spawn(program, *args, shard=shard, pid=pid, name=f"called-{pid}")
         if pid not in self.books.ledgers[shard].processes:
             self.violate("acknowledged", f"{address} was acknowledged as started and is not in the journal")
 
