@@ -72,6 +72,7 @@ class Books:
         self.asking: dict[tuple[str, str], tuple[str, str]] = {}  # (shard, ref) → pid and form, until answered
         self.watchers: dict[tuple[str, str], set[tuple[str, str]]] = {}  # (shard, pid) → who is to be told: shard, ref
         self.links: dict[tuple[str, str], set[str]] = {}  # (shard, pid) → addresses, as that shard knows them
+        self.unlinking: dict[tuple[str, str, str], int] = {}  # shard, pid, address → not confirmed by that one yet
         self.names: dict[tuple[str, str], str] = {}  # (shard, name) → pid
         self.asked: dict[str, tuple[int, dict[str, Any]]] = {}  # question → moment and question
         self.answered: dict[str, tuple[int, Any]] = {}
@@ -145,8 +146,11 @@ class Books:
         elif what == "link":
             self.links.setdefault((shard, pid), set()).add(f"{to}/{data['to']}")
         elif what in ("unlink", "exit"):
+            if what == "unlink":
+                key = (shard, pid, f"{to}/{data['to']}")
+                self.unlinking[key] = self.unlinking.get(key, 0) + 1
             self.links.get((shard, pid), set()).discard(f"{to}/{data['to']}")
-            batch.done.add(("exit", pid, f"{to}/{data['to']}"))
+            batch.done |= {("exit", pid, f"{to}/{data['to']}"), ("refused", f"{to}/{data['to']}", data["from"])}
         elif what == "spawn":
             self.spawned[to, data["pid"]] = data["by"]
 
@@ -184,7 +188,7 @@ class Books:
         """Note the answer to a watch; an answer to one that was taken back does nothing."""
         pid, form = self.asking.pop((shard, sent["ref"]), ("", ""))
         if form == "down" and self.lives(shard, pid):
-            due = ("down", pid, sent["ref"])
+            due = ("down", pid, sent["ref"].rpartition("~")[0])  # the other shard knows the life of the pid besides
             batch.due[due] = (
                 "answered_once",
                 f"{shard} took the end that {sent['ref']} is about and did not tell {pid}",
@@ -200,15 +204,16 @@ class Books:
                 due = ("ended", *watcher)
                 batch.due[due] = ("answered_once", f"{sender} asks about {shard}/{pid}, which is not alive: no answer")
         elif what == "unwatch":
-            self.watchers.get((shard, sent["pid"]), set()).discard((sender, sent["ref"]))
+            self.watchers.get((shard, self.find(shard, sent["pid"])), set()).discard((sender, sent["ref"]))
         elif what == "link":
-            self.links.setdefault((shard, sent["to"]), set()).add(sent["from"])
-            if not self.lives(shard, sent["to"]):
-                due = ("exit", sent["to"], sent["from"])
-                batch.due[due] = (
-                    "linked",
-                    f"{sent['from']} links to {shard}/{sent['to']}, which is not alive: no exit",
-                )
+            pid = self.find(shard, sent["to"])
+            if not self.lives(shard, pid):
+                due = ("refused", sent["from"], f"{shard}/{sent['to']}")
+                batch.due[due] = ("linked", f"{sent['from']} links to {shard}/{pid}, which is not alive: no exit")
+            elif not self.unlinking.get((shard, pid, sent["from"]), 0):
+                self.links.setdefault((shard, pid), set()).add(sent["from"])
+        elif what == "unlinked":
+            self.unlinking[shard, sent["to"], sent["from"]] -= 1
         elif what in ("unlink", "exit"):
             pid = self.find(shard, sent["to"])
             links = self.links.get((shard, pid), set())
@@ -231,7 +236,7 @@ class Books:
         elif "for" in message and not row.dropped:
             sender, number, receiver = message["from"], message["n"], message["for"]
             last = self.delivered.get((sender, receiver))
-            if last is not None and number != last + 1:
+            if last is not None and number <= last:
                 yield Violation("message_once", f"{receiver} gets message {number} of {sender} after {last}")
             self.delivered[sender, receiver] = number
             self.received.add((sender, receiver, number))

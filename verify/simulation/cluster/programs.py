@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from lyra.core.budgets.money import Money
@@ -107,9 +108,9 @@ async def _do(line: Line, kind: str, number: int) -> None:
 async def _send(line: Line, target: Any, count: int) -> None:
     to = line.whom(target)
     for _ in range(count):
-        number = line.sent.get(to, 0) + 1
-        await line.ctx.send(to, {"from": line.ctx.address, "n": number, "for": to})
-        line.sent[to] = number
+        number = line.sent[to] = line.sent.get(to, 0) + 1
+        async with asyncio.timeout(5.0):  # or two that fill each other's mailboxes would wait for ever
+            await line.ctx.send(to, {"from": line.ctx.address, "n": number, "for": to})
 
 
 async def _receive(line: Line, timeout_s: float) -> None:
@@ -197,7 +198,9 @@ async def cell(ctx: Any) -> Any:
         if asked == STOP:
             return value
         was, value = value, asked_value(value, asked)
-        await ctx.send(asked["reply"], {"question": asked["question"], "was": was})
+        with suppress(TimeoutError):
+            async with asyncio.timeout(5.0):
+                await ctx.send(asked["reply"], {"question": asked["question"], "was": was})
 
 
 def asked_value(value: int, asked: dict[str, Any]) -> int:
@@ -213,8 +216,9 @@ async def asker(ctx: Any, address: str, questions: list[dict[str, Any]]) -> Any:
         await ctx.sleep(question["after_s"])
         name = f"{ctx.address}:{number}"
         try:
-            await ctx.send(address, {**question, "question": name, "reply": ctx.address})
-        except NoSuchProcess:  # on the shard of this process, and not begun
+            async with asyncio.timeout(5.0):
+                await ctx.send(address, {**question, "question": name, "reply": ctx.address})
+        except (NoSuchProcess, TimeoutError):  # on the shard of this process and not begun, or full
             told.append(None)
             continue
         told.append(await ctx.receive(timeout=60.0))

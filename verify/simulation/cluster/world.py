@@ -23,7 +23,7 @@ from lyra.cluster.host import Host
 from lyra.core.event import Event
 from lyra.core.faultpoint import SimulatedCrash, intercept
 from lyra.core.ids import ProcessRandom, make_random
-from lyra.errors import InvalidTransition, LyraError, NoSuchInterrupt
+from lyra.errors import InvalidTransition, LyraError, NoSuchInterrupt, Overloaded
 from lyra.kernel import Kernel
 from lyra.kernel.seams import Seams
 from lyra.store.protocol import Record
@@ -104,6 +104,7 @@ class SimHost:
             lease_s=LEASE_S,
             lease_wait_s=LEASE_S + 1.0,
             snapshot_every_events=world.snapshot_every,
+            mailbox_messages_max=world.mailbox_max,
             seams=seams,
         )
         for other, owner in self.opened:
@@ -200,6 +201,7 @@ class ClusterWorld:
             repeats=rng.choice([0.0, 0.05, 0.3]),
             late=rng.choice([0.0, 0.05, 0.2]),
         )
+        self.mailbox_max = rng.choice([1, 3, 20, 1_000])
         self.snapshot_every = rng.choice([15, 60, 100_000])
         self.horizon_s = rng.choice([5.0, 20.0, 45.0])
         self._ahead = {0: rng.choice([0.0, 200.0]), 1: rng.choice([0.0, -300.0]), 2: rng.choice([0.0, 60.0])}
@@ -521,7 +523,10 @@ class ClusterWorld:
             for task in senders:
                 await task
             if self.cell:
-                await cluster.send(self.cell, programs.STOP)
+                while self.books.lives(*self.cell.split("/")):
+                    with suppress(Overloaded):  # its mailbox is full
+                        await cluster.send(self.cell, programs.STOP)
+                    await asyncio.sleep(1.0)
                 await self._wait(cluster, self.cell)
             while not self._all_over():  # noqa: ASYNC110 - virtual time costs nothing
                 await asyncio.sleep(2.0)
