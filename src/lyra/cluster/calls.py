@@ -18,7 +18,7 @@ import msgspec
 from lyra.cluster.tables import list_live
 from lyra.core.limits import EVENTS_AT_ONCE, EVENTS_BYTES_AT_ONCE
 from lyra.core.rights.capability import Grant
-from lyra.errors import ConfigError, Conflict, NoSuchInterrupt, NoSuchProcess
+from lyra.errors import ConfigError, Conflict, LyraError, NoSuchInterrupt, NoSuchProcess
 from lyra.kernel.base.waiting import resume
 from lyra.kernel.interrupts.interrupt import Answer
 from lyra.kernel.journal.rows import error_to_row
@@ -37,11 +37,22 @@ _AT_ONCE: Final = 200  # records made in one go
 
 
 async def answer_call(host: Host, method: str, data: dict[str, Any]) -> Any:
-    """Answer one call; ConfigError for a method that this version does not know."""
+    """Answer one call; ConfigError for a method that this version does not know.
+
+    A call that meets the end of the kernel, because the shard moves or is lost, gives the Conflict that sends its
+    caller to the host that has the shard then.
+    """
     call = CALLS.get(method)
     if call is None:
         raise ConfigError(f"this host does not know the call {method!r}", hint="is it an older version?")
-    return await call(host, data)
+    kernel = host.kernels.get(data.get("shard") or "")
+    try:
+        return await call(host, data)
+    except LyraError as error:
+        if kernel is None or (kernel.open and kernel.failure is None):
+            raise
+        shard = data["shard"]
+        raise Conflict(f"shard {shard} was closed on host {host.name}", elsewhere=True, shard=shard) from error
 
 
 async def _take(host: Host, data: dict[str, Any]) -> int:

@@ -23,7 +23,7 @@ from lyra.cluster.peers import Carrier, GrpcCarrier, Unreachable, call_while
 from lyra.cluster.shared_calls import SharedCalls
 from lyra.core import codec
 from lyra.core.budgets.budget import Budget
-from lyra.core.clock import SystemClock
+from lyra.core.clock import loop_clock
 from lyra.core.ids import unique_id
 from lyra.core.naming import get_qualified_name
 from lyra.core.policies.policy import Supervision
@@ -34,6 +34,7 @@ from lyra.kernel.journal.rows import error_from_row
 from lyra.kernel.process.links import form_of
 from lyra.kernel.process.process import Exit
 from lyra.kernel.programs.registry import program_of
+from lyra.kernel.remote.posts import CLIENT
 
 PATIENCE_S: Final = 30.0
 _WAIT_S: Final = 20.0  # in one call for the end of a process
@@ -50,8 +51,7 @@ class Cluster(SharedCalls):
         self.view: View = directory.view()
         self._carrier = carrier
         self._patience_s = patience_s
-        self._id = f"~{unique_id()}"  # this client, as shards number its messages
-        self._sent: dict[str, int] = {}  # shard → number of the last message to it
+        self._sent: dict[str, tuple[str, int]] = {}  # shard → as whom, and the number of the last message to it
         self._turns: dict[str, asyncio.Lock] = {}  # messages to one shard go one after the other
         self._writer: Writer | None = None
         self._looked_s = 0.0
@@ -128,14 +128,19 @@ class Cluster(SharedCalls):
         return RemoteHandle(self, address)
 
     async def send(self, address: str, message: Any) -> None:
-        """Put a message in the mailbox of a process, once; returns when it is durable there."""
+        """Put a message in the mailbox of a process, once; returns when it is durable there. After an error it may be
+        there or not."""
         shard, _, pid = self.process(address).address.partition("/")
+        post = codec.encode(["message", {"to": pid, "form": form_of(message), "message": codec.encode(message)}])
         async with self._turns.setdefault(shard, asyncio.Lock()):
-            number = self._sent.get(shard, 0) + 1
-            post = ["message", {"to": pid, "form": form_of(message), "message": codec.encode(message)}]
-            data = {"shard": shard, "from": self._id, "first": number, "posts": [codec.encode(post)]}
-            await self.call_shard(shard, "take", data)
-            self._sent[shard] = number
+            while True:
+                # The number counts what one sender has sent. While it is not known whether a message has arrived, its
+                # number may be taken, so the next one is sent by a sender that is new to the shard.
+                sender, last = self._sent.pop(shard, None) or (f"{CLIENT}{unique_id()}", 0)
+                data = {"shard": shard, "from": sender, "first": last + 1, "posts": [post]}
+                if await self.call_shard(shard, "take", data) > last:
+                    self._sent[shard] = sender, last + 1
+                    return
 
     async def whereis(self, name: str) -> RemoteHandle | None:
         """Return the process of that name, asking all hosts: a name belongs to one shard. Conflict where several shards
@@ -170,7 +175,7 @@ class Cluster(SharedCalls):
 
     async def call_shard(self, shard: str, method: str, data: dict[str, Any], *, timeout_s: float = 10.0) -> Any:
         """Call the host that has a shard, again while it moves from one host to another."""
-        clock = SystemClock()
+        clock = loop_clock()
         until_s, delay_s = clock.monotonic() + self._patience_s, _RETRY_FIRST_S
         while True:
             error: LyraError

@@ -292,10 +292,8 @@ class Host:
         with suppress(LyraError):
             address = self.view.hosts[giver].address
             shard = await self.carrier.call(address, "give", data, timeout_s=_GIVE_S)
-            if shard is not None:
-                self._moved.add(str(shard))
-                await self._open_shard(str(shard))
-                self._moved.add(str(shard))
+            if shard is not None and shard not in self.kernels:
+                self._begin(str(shard), self._open_shard(str(shard)))  # unless a beat has seen it first
 
     async def give(self, taker: str, opens: int) -> str | None:
         """Give a shard to a host that asks for one and opens stores of this form; None where there is none to give."""

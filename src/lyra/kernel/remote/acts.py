@@ -157,7 +157,7 @@ class Acts(Part):
     # ------------------------------------------------------------------ what arrives
 
     def take(self, sender: str, what: str, data: dict[str, Any], before: Any) -> None:  # noqa: ARG002 (one signature)
-        remote, pid, by = self._remote, data["pid"], data["by"]
+        remote, pid, by = self._remote, data["pid"], data.get("by", "")  # a schedule may be of nobody here
         refusal: dict[str, Any] | None = None
         try:
             self._begin(data)
@@ -174,7 +174,9 @@ class Acts(Part):
         program = parts._programs.get(data["program"])
         if program is None:
             raise unknown_program(data["program"])
-        self._remote.note(self, {"parent": data["by"]}, pid=pid)
+        by = data.get("by", "")
+        if by:
+            self._remote.note(self, {"parent": by}, pid=pid)
         try:
             process = parts.lifetimes.start(
                 program,
@@ -189,6 +191,7 @@ class Acts(Part):
                 tainted=data.get("tainted") is True,
             )
         except LyraError:
-            self._remote.note(self, {"parent": None}, pid=pid)
+            if by:
+                self._remote.note(self, {"parent": None}, pid=pid)
             raise
-        take_mark(process, data, "its parent", data["by"])
+        take_mark(process, data, "its parent", by)

@@ -265,8 +265,9 @@ class Remote(Subsystem):
                 point("remote.taken")
         journal = core.journal
         assert journal is not None
+        last = state.seen.get(sender, 0)  # another call may take more while this one waits: that is not durable then
         await journal.wait_until_durable(journal.seq)
-        return state.seen.get(sender, 0)
+        return last
 
     def _take_one(self, sender: str, number: int, what: str, data: dict[str, Any]) -> None:
         self._take(sender, what, data, {"from": sender, "n": number, "what": what})

@@ -1,0 +1,305 @@
+"""Every promise of a cluster can be broken: for each one a bug is planted, and the worlds find it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from lyra.cluster.client import Cluster
+from lyra.cluster.host import Host
+from lyra.core import codec
+from lyra.kernel.effects import door
+from lyra.kernel.journal import history as recall
+from lyra.kernel.journal.lease import Ownership
+from lyra.kernel.process.scheduler import Scheduler
+from lyra.kernel.programs.handle import Handle
+from lyra.kernel.remote.acts import Acts
+from lyra.kernel.remote.posts import CLIENT, Remote, RemoteState
+from lyra.kernel.remote.ties import Ties
+from lyra.store.memory import MemoryStore
+from verify.simulation.cluster import programs
+from verify.simulation.cluster.books import PROMISES
+from verify.simulation.cluster.sim import run_seed
+
+SEEDS_MAX = 60
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def _take_again(patch):
+    """A post that comes a second time is taken a second time."""
+
+    async def take(self, sender, first, posts):
+        for number, raw in enumerate(posts, first):
+            if number <= self.state.seen_of(sender) + 1:
+                self._take_one(sender, number, *codec.decode(raw))
+        await self.core.journal.wait_until_durable(self.core.journal.seq)
+        return self.state.seen_of(sender)
+
+    patch.setattr(Remote, "take", take)
+
+
+def _answer_early(patch):
+    """A shard says that it has posts before they are durable."""
+
+    async def take(self, sender, first, posts):
+        self.core.raise_if_closed()
+        for number, raw in enumerate(posts, first):
+            if number == self.state.seen_of(sender) + 1:
+                self._take_one(sender, number, *codec.decode(raw))
+        return self.state.seen_of(sender)
+
+    patch.setattr(Remote, "take", take)
+
+
+def _forget_to_carry(patch):
+    """Posts that were on their way when their host died are not carried on."""
+    patch.setattr(Remote, "on_restored", lambda self: None)
+
+
+def _deliver_twice(patch):
+    take = Acts._take_message
+
+    def twice(self, sender, data):
+        take(self, sender, data)
+        take(self, sender, data)
+
+    patch.setattr(Acts, "_take_message", twice)
+
+
+def _lose_messages(patch):
+    take, count = Acts._take_message, [0]
+
+    def lossy(self, sender, data):
+        count[0] += 1
+        if count[0] % 7:
+            take(self, sender, data)
+
+    patch.setattr(Acts, "_take_message", lossy)
+
+
+def _lose_spawns(patch):
+    patch.setattr(Acts, "_take_spawn", lambda self, sender, data: None)
+
+
+def _one_watch_a_reference(patch):
+    """Watchers are told apart by their references alone, which those of two shards may have in common."""
+    apply, posted, ended = Ties.apply_taken, Ties.apply_posted, Ties.process_ended
+
+    def apply_taken(self, shard, what, data):
+        if what == "watch":
+            refs = self.watchers.get(data["pid"], {})
+            for key in [key for key in refs if key.partition("/")[2] == data["ref"]]:
+                del refs[key]
+        apply(self, shard, what, data)
+
+    assert posted and ended
+    patch.setattr(Ties, "apply_taken", apply_taken)
+
+
+def _no_answer_about_the_dead(patch):
+    patch.setattr(Ties, "_take_watch", lambda self, sender, data: None)
+
+
+def _silent_ends(patch):
+    """The end of a process is not told to those that are linked to it."""
+    ended = Ties.process_ended
+
+    def silent(self, process, how):
+        links = self.links.pop(process.pid, None)
+        ended(self, process, how)
+        if links is not None:
+            self.links[process.pid] = links
+
+    patch.setattr(Ties, "process_ended", silent)
+
+
+def _forget_finished(patch):
+    """A take-over takes finished idempotent effects for unfinished ones."""
+    finished = recall._apply_finished
+
+    def undone(state, row, seq, time):
+        finished(state, row, seq, time)
+        entry = state.effects.get(row.key)
+        if entry is not None and entry.kind == "do" and entry.idempotent:
+            entry.done = False
+
+    patch.setitem(recall._APPLY, "effect.finished", undone)
+
+
+def _never_ask(patch):
+    async def retry(self, attempt, entry):
+        return False, None
+
+    patch.setattr(door.Door, "_ask_about_doubt", retry)
+
+
+def _start_unwritten(patch):
+    """The door does not wait until a start is durable."""
+    suspend = door.suspend
+
+    async def hasty(process, waiters):
+        if waiters is not process.core.journal.waiters:
+            await suspend(process, waiters)
+
+    patch.setattr(door, "suspend", hasty)
+
+
+def _endless_lease(patch):
+    """A kernel believes in its lease until somebody tells it otherwise."""
+    confirm = Ownership._confirm_renewal
+
+    def for_ever(self, asked_s):
+        confirm(self, asked_s)
+        self._core.lease_until = float("inf")
+
+    patch.setattr(Ownership, "_confirm_renewal", for_ever)
+
+
+def _no_fence(patch):
+    """The store takes rows of any epoch, from its end on."""
+    append = MemoryStore.append
+
+    def anybody(self, records, epoch):
+        first, last = (records[0][0] if records else 0), self.last_seq()
+        append(self, [(last + 1 + row[0] - first, *row[1:]) for row in records], self._lease.epoch)
+
+    patch.setattr(MemoryStore, "append", anybody)
+
+
+async def _known(self):
+    return self
+
+
+def _acknowledge_early(patch):
+    patch.setattr(Handle, "_durable", _known)
+
+
+def _number_twice(patch):
+    """A client gives the number of a message that was not answered to the next one."""
+    send = Cluster.send
+
+    async def again(self, address, message):
+        shard = address.partition("/")[0]
+        before = self._sent.get(shard) or (f"{CLIENT}{id(self)}", 0)
+        self._sent[shard] = before
+        try:
+            await send(self, address, message)
+        except BaseException:
+            self._sent[shard] = before
+            raise
+
+    patch.setattr(Cluster, "send", again)
+
+
+def _open_twice(patch):
+    """A host opens the shard that it asked for, also while a beat opens it."""
+
+    async def ask(self, giver):
+        shard = await self.carrier.call(
+            self.view.hosts[giver].address, "give", {"to": self.name, "format": self.row.format}, timeout_s=60.0
+        )
+        if shard is not None:
+            await self._open_shard(str(shard))
+
+    patch.setattr(Host, "_ask_for_shard", ask)
+
+
+def _lost_pushes(patch):
+    """Every seventh process made ready is forgotten."""
+    push, count = Scheduler.push, [0]
+
+    def lossy(self, process):
+        count[0] += 1
+        if count[0] % 7:
+            push(self, process)
+
+    patch.setattr(Scheduler, "push", lossy)
+
+
+def _deaf_waiters(patch):
+    """What a process waits for abroad arrives, and the process is not woken."""
+    take = Ties._take_end
+
+    def deaf(self, data, awaited):
+        self._waiting.pop(data["ref"], None)
+        take(self, data, awaited)
+
+    patch.setattr(Ties, "_take_end", deaf)
+
+
+def _stale_answers(patch):
+    """A cell forgets what it was told to remember now and then."""
+    step, count = programs.asked_value, [0]
+
+    def stale(value, asked):
+        count[0] += 1
+        return value if count[0] % 3 == 0 else step(value, asked)
+
+    patch.setattr(programs, "asked_value", stale)
+
+
+def _loose_tasks(patch):
+    """A task that nobody awaits fails."""
+    apply = Remote._on_commit
+
+    def careless(self, seq):
+        apply(self, seq)
+
+        async def fail():
+            raise RuntimeError("nobody sees this")
+
+        self.core.loop.create_task(fail())
+
+    patch.setattr(Remote, "_on_commit", careless)
+
+
+def _forget_what_was_seen(patch):
+    """A shard that is taken over does not know which posts it has."""
+    load = RemoteState._apply_seen
+
+    def forgetful(self, sender, number):
+        load(self, sender, 0 if number % 4 == 0 else number)
+
+    patch.setattr(RemoteState, "_apply_seen", forgetful)
+
+
+PLANTED: dict[str, list[Plant]] = {
+    "posts_in_order": [_take_again, _forget_what_was_seen],
+    "post_kept": [_answer_early],
+    "post_arrives": [_forget_to_carry],
+    "message_once": [_deliver_twice],
+    "message_lost": [_lose_messages],
+    "spawn_once": [_lose_spawns],
+    "answered_once": [_one_watch_a_reference, _no_answer_about_the_dead],
+    "linked": [_silent_ends],
+    "never_again": [_forget_finished],
+    "at_most_once": [_never_ask],
+    "started_first": [_start_unwritten],
+    "after_lease": [_endless_lease],
+    "one_writer": [_no_fence],
+    "acknowledged": [_acknowledge_early, _number_twice],
+    "shards_open": [_open_twice],
+    "idle": [_lost_pushes],
+    "ends": [_deaf_waiters],
+    "linearizable": [_stale_answers],
+    "contained": [_loose_tasks],
+}
+
+
+@pytest.mark.parametrize(
+    ("promise", "plant"), [(promise, plant) for promise, plants in PLANTED.items() for plant in plants]
+)
+def test_a_planted_bug_breaks_its_promise(promise, plant, monkeypatch):
+    """Some world with the bug says that this promise is broken."""
+    plant(monkeypatch)
+    found = set()
+    for seed in range(1, SEEDS_MAX + 1):
+        found |= {violation.name for violation in run_seed(seed).violations}
+        if promise in found:
+            return
+    pytest.fail(f"{SEEDS_MAX} worlds with the bug break {sorted(found)} and not {promise!r}: {PROMISES[promise]}")
+
+
+def test_every_promise_has_a_planted_bug():
+    assert set(PLANTED) == set(PROMISES)
