@@ -364,8 +364,8 @@ def test_copies_agree_whatever_is_killed(victim):
                 await shards[name].groups.refresh(group)
             found = boards(shards, group)
             assert found[0] == found[1] == found[2], (at, found)
-            wide = {name: shards[name].groups.members(group) for name in shards.names}
-            wide = {name: {pid if "/" in pid else f"{name}/{pid}" for pid in pids} for name, pids in wide.items()}
+            listed = {name: shards[name].groups.members(group) for name in shards.names}
+            wide = {name: {pid if "/" in pid else f"{name}/{pid}" for pid in pids} for name, pids in listed.items()}
             assert wide["a"] == wide["b"] == wide["c"], (at, wide)
             for name in members:
                 shards[name].send(f"m-{name}", "stop")
