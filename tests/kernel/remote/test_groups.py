@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lyra.core.limits import BLACKBOARD_KEYS_MAX
-from lyra.errors import InvalidTransition, NameTaken, NoSuchGroup
+from lyra.errors import InvalidTransition, NameTaken, NoSuchGroup, Overloaded
 from lyra.kernel.programs.context import Context
 from tests.kernel.remote.wired import Killer, Shards, run_shards
 
@@ -162,6 +162,38 @@ def test_own_writes_are_read_until_the_home_has_settled_them():
     run_shards(main)
 
 
+def test_a_copy_that_arrives_late_hides_no_own_write():
+    """A shard that reads, writes and only then gets the copy that it asked for still reads what it wrote."""
+
+    async def main() -> None:
+        async with Shards("a", "b", programs=PROGRAMS) as shards:
+            group = shards.named("a")
+            await shards["a"].groups.create(group)
+            for key in ("x", "y", "z"):
+                shards["a"].groups.bb_set(group, key, "a's")
+            await shards.settle()
+            shards.cut.add(("a", "b"))
+            assert shards["b"].groups.bb_get(group, "x") is None
+            await asyncio.sleep(5)
+            process = shards["b"].spawn(listens)
+            shards.cut.add(("b", "a"))
+            shards["b"].groups.bb_set(group, "x", "b's")
+            shards["b"].groups.bb_set(group, "z", 1)
+            shards["b"].groups.bb_delete(group, "z")
+            shards["b"].groups.join(group, process)
+            shards.cut.remove(("a", "b"))
+            await asyncio.sleep(5)
+            assert shards["b"].groups.bb_snapshot(group) == {"x": "b's", "y": "a's"}
+            assert shards["b"].groups.members(group) == [process.pid]
+            assert shards["a"].groups.bb_get(group, "x") == "a's"
+            shards.cut.clear()
+            await shards.settle()
+            assert boards(shards, group) == [{"x": "b's", "y": "a's"}] * 2
+            assert shards["a"].groups.members(group) == [f"b/{process.pid}"]
+
+    run_shards(main)
+
+
 def test_one_of_several_that_compare_wins():
     """Twelve writers on three shards count up by compare-and-set: no step is lost or made twice."""
 
@@ -288,6 +320,82 @@ def test_a_full_board_takes_a_write_back(monkeypatch):
             await shards.settle()
             assert boards(shards, group)[0] in ({"x": 1}, {"y": 2})
             assert boards(shards, group) == [boards(shards, group)[0]] * 3
+
+    run_shards(main)
+
+
+def test_too_many_posts_refuse_a_write_and_lose_no_change(monkeypatch):
+    """Where the posts for the home are at their limit a write is refused and not seen; what a home has to tell, and the
+    end of a member, is told all the same."""
+    monkeypatch.setattr("lyra.kernel.remote.posts.POSTS_WAITING_MAX", 3)
+
+    async def main() -> None:
+        async with Shards("a", "b", "c", programs=PROGRAMS) as shards:
+            group = shards.named("a")
+            await shards["a"].groups.create(group)
+            await shards.settle()
+            member = shards["b"].spawn(ends)
+            shards["b"].groups.join(group, member)
+            await shards["c"].groups.refresh(group)
+            await shards.settle()
+            shards.cut |= {("a", "b"), ("a", "c"), ("b", "a"), ("b", "c")}
+            for number in range(3):
+                shards["b"].groups.bb_set(group, "b", number)
+            with pytest.raises(Overloaded):
+                shards["b"].groups.bb_set(group, "b", 3)
+            assert shards["b"].groups.bb_get(group, "b") == 2
+            shards["b"].send(member.pid, "end")
+            await member.wait()
+            for number in range(6):
+                shards["a"].groups.bb_set(group, "a", number)
+            await asyncio.sleep(1)
+            shards.cut.clear()
+            await shards.settle()
+            assert boards(shards, group) == [{"a": 5, "b": 2}] * 3
+            assert [kernel.groups.members(group) for kernel in shards.kernels.values()] == [[]] * 3
+            others = [shards["b"].spawn(ends), shards["c"].spawn(ends)]
+            shards["b"].groups.join(group, others[0])
+            shards["c"].groups.join(group, others[1])
+            await shards.settle()
+            shards.cut.add(("a", "b"))
+            outcomes = [shards["a"].groups.broadcast(group, number) for number in range(5)]
+            errors = [outcome[f"b/{others[0].pid}"] for outcome in outcomes]
+            assert errors[:3] == [None] * 3
+            assert isinstance(errors[4], Overloaded)
+            assert all(outcome[f"c/{others[1].pid}"] is None for outcome in outcomes[:3])
+
+    run_shards(main)
+
+
+def test_a_denied_member_abroad_is_left_out():
+    """A process that may not send to a member on another shard does not reach it by a broadcast, either."""
+
+    async def tells(ctx: Context, group: str) -> dict[str, str]:
+        groups = ctx.own_process.core.face.groups
+
+        async def act() -> dict[str, str]:
+            outcome = groups.broadcast(group, "hello")
+            return {pid: "" if error is None else error.code for pid, error in outcome.items()}
+
+        result: dict[str, str] = await ctx.do(act)
+        return result
+
+    async def main() -> None:
+        async with Shards("a", "b", programs=(*PROGRAMS, tells)) as shards:
+            group = shards.named("a")
+            await shards["a"].groups.create(group)
+            await shards.settle()
+            members = [await shards["b"].spawn(listens, pid=f"m{number}") for number in range(2)]
+            for member in members:
+                shards["b"].groups.join(group, member)
+            await shards.settle()
+            grant = {"allow": ["process.send"], "deny": ["process.send:b/m1"]}
+            outcome = (await shards["a"].spawn(tells, group, grant=grant).wait()).result
+            assert outcome == {"b/m0": "", "b/m1": "capability_denied"}
+            await shards.settle()
+            for member in members:
+                shards["b"].send(member.pid, "stop")
+            assert [(await member.wait()).result for member in members] == [["hello"], []]
 
     run_shards(main)
 

@@ -221,11 +221,15 @@ class Remote(Subsystem):
         """Return the number that the next post for a shard will have: no other of this pair ever has it."""
         return self.state.numbers.get(shard, 0) + 1
 
-    def post(self, shard: str, what: str, data: dict[str, Any], *, pid: str = "") -> int:
-        """Write a post for another shard, caused by the process `pid`; gives its row."""
+    def post(self, shard: str, what: str, data: dict[str, Any], *, pid: str = "", refusable: bool = True) -> int:
+        """Write a post for another shard, caused by the process `pid`; gives its row.
+
+        Overloaded where too many wait for that shard. One that is not `refusable` (an end, an answer) is written all
+        the same: nobody is there to be told.
+        """
         core, state = self.core, self.state
         waiting = state.posts.get(shard)
-        if waiting is not None and len(waiting) >= POSTS_WAITING_MAX:
+        if refusable and waiting is not None and len(waiting) >= POSTS_WAITING_MAX:
             raise Overloaded(
                 f"{len(waiting)} posts wait for shard {shard}", hint="is it open? lyra cluster status says", shard=shard
             )
