@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from lyra.core.ids import make_random
 from lyra.core.limits import BLACKBOARD_KEYS_MAX
-from lyra.errors import InvalidTransition, NameTaken, NoSuchGroup, Overloaded
+from lyra.errors import InvalidTransition, LyraError, NameTaken, NoSuchGroup, Overloaded
 from lyra.kernel.programs.context import Context
 from tests.kernel.remote.wired import Killer, Shards, run_shards
 
@@ -490,3 +492,109 @@ def test_copies_agree_whatever_is_killed(victim):
             await one(at)
 
     run_shards(main)
+
+
+class _RandomLife:
+    """Random acts on three groups of three shards, with lost calls, kills and returns in between."""
+
+    def __init__(self, shards: Shards, seed: int) -> None:
+        self.shards = shards
+        self.random = make_random(seed)
+        self.groups = [shards.named(home) for home in shards.names]
+        self.spawned = 0
+
+    async def act(self) -> None:
+        draw, shards = self.random, self.shards
+        name = draw.choice([shard for shard in shards.names if shard in shards.kernels])
+        kernel, group, key = shards[name], draw.choice(self.groups), draw.choice("xyz")
+        what = draw.choice(["set", "set", "set", "unset", "join", "join", "leave", "end", "get", "compare", "delete"])
+        try:
+            if group not in kernel.groups.names():
+                kernel.groups.create(group)
+            elif what == "set":
+                kernel.groups.bb_set(group, key, draw.randint(0, 9))
+            elif what == "unset":
+                kernel.groups.bb_delete(group, key)
+            elif what == "join":
+                self.spawned += 1
+                kernel.groups.join(group, kernel.spawn(listens, pid=f"m{self.spawned}"))
+            elif what in ("leave", "end"):
+                mine = [pid for pid in kernel.groups.members(group) if "/" not in pid]
+                if mine and what == "leave":
+                    kernel.groups.leave(group, draw.choice(mine))
+                elif mine:
+                    kernel.kill(draw.choice(mine))
+            elif what == "get":
+                kernel.groups.bb_get(group, key)
+            elif what == "compare":
+                work = kernel.groups.bb_compare(group, key, kernel.groups.bb_get(group, key), draw.randint(10, 19))
+                kernel.core.tasks.start(self.try_compare(work), name="compare")
+            elif not kernel.groups.members(group):
+                kernel.groups.delete_group(group)
+        except LyraError:
+            pass
+        await asyncio.sleep(draw.choice([0, 0, 0.001, 0.004, 0.02]))
+
+    async def try_compare(self, work: Any) -> None:
+        with suppress(LyraError):
+            await work
+
+    async def disturb(self) -> None:
+        draw, shards = self.random, self.shards
+        name = draw.choice(shards.names)
+        what = draw.choice(["cut", "heal", "kill", "open"])
+        if what == "cut":
+            shards.cut.add((name, draw.choice([other for other in shards.names if other != name])))
+        elif what == "heal":
+            shards.cut.clear()
+        elif what == "kill" and name in shards.kernels and len(shards.kernels) > 1:
+            shards.kill(name)
+        elif what == "open" and name not in shards.kernels:
+            await shards.reopen(name)
+
+
+def live_at_random(seed: int) -> None:
+    async def main() -> None:
+        async with Shards("a", "b", "c", programs=PROGRAMS) as shards:
+            life = _RandomLife(shards, seed)
+            for step in range(120):
+                await life.act()
+                if step % 8 == 7:
+                    await life.disturb()
+            shards.cut.clear()
+            for name in shards.names:
+                if name not in shards.kernels:
+                    await shards.reopen(name)
+            await shards.settle()
+            for group in life.groups:
+                names = {name: group in kernel.groups.names() for name, kernel in shards.kernels.items()}
+                assert len(set(names.values())) == 1, (seed, group, names)
+                if not names["a"]:
+                    continue
+                for kernel in shards.kernels.values():
+                    await kernel.groups.refresh(group)
+                await shards.settle()
+                found = boards(shards, group)
+                assert found == [found[0]] * 3, (seed, group, found)
+                wide = []
+                for name, kernel in shards.kernels.items():
+                    members = kernel.groups.members(group)
+                    wide.append({pid if "/" in pid else f"{name}/{pid}" for pid in members})
+                    own = [kernel.processes[pid] for pid in members if "/" not in pid]
+                    assert all(process.exit is None for process in own), (seed, group)
+                assert wide == [wide[0]] * 3, (seed, group, wide)
+
+    run_shards(main, limit_s=10_000)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_lives_end_alike(seed):
+    """Whatever happens on three shards, with calls lost and shards killed: in the end all have the same groups."""
+    live_at_random(seed)
+
+
+@pytest.mark.long
+def test_many_random_lives_end_alike():
+    """A thousand other seeds."""
+    for seed in range(1_000, 2_000):
+        live_at_random(seed)
