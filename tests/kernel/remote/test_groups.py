@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from lyra.core.ids import make_random
 from lyra.core.limits import BLACKBOARD_KEYS_MAX
-from lyra.errors import InvalidTransition, NameTaken, NoSuchGroup
+from lyra.errors import InvalidTransition, LyraError, NameTaken, NoSuchGroup, Overloaded
 from lyra.kernel.programs.context import Context
 from tests.kernel.remote.wired import Killer, Shards, run_shards
 
@@ -162,6 +164,38 @@ def test_own_writes_are_read_until_the_home_has_settled_them():
     run_shards(main)
 
 
+def test_a_copy_that_arrives_late_hides_no_own_write():
+    """A shard that reads, writes and only then gets the copy that it asked for still reads what it wrote."""
+
+    async def main() -> None:
+        async with Shards("a", "b", programs=PROGRAMS) as shards:
+            group = shards.named("a")
+            await shards["a"].groups.create(group)
+            for key in ("x", "y", "z"):
+                shards["a"].groups.bb_set(group, key, "a's")
+            await shards.settle()
+            shards.cut.add(("a", "b"))
+            assert shards["b"].groups.bb_get(group, "x") is None
+            await asyncio.sleep(5)
+            process = shards["b"].spawn(listens)
+            shards.cut.add(("b", "a"))
+            shards["b"].groups.bb_set(group, "x", "b's")
+            shards["b"].groups.bb_set(group, "z", 1)
+            shards["b"].groups.bb_delete(group, "z")
+            shards["b"].groups.join(group, process)
+            shards.cut.remove(("a", "b"))
+            await asyncio.sleep(5)
+            assert shards["b"].groups.bb_snapshot(group) == {"x": "b's", "y": "a's"}
+            assert shards["b"].groups.members(group) == [process.pid]
+            assert shards["a"].groups.bb_get(group, "x") == "a's"
+            shards.cut.clear()
+            await shards.settle()
+            assert boards(shards, group) == [{"x": "b's", "y": "a's"}] * 2
+            assert shards["a"].groups.members(group) == [f"b/{process.pid}"]
+
+    run_shards(main)
+
+
 def test_one_of_several_that_compare_wins():
     """Twelve writers on three shards count up by compare-and-set: no step is lost or made twice."""
 
@@ -292,6 +326,82 @@ def test_a_full_board_takes_a_write_back(monkeypatch):
     run_shards(main)
 
 
+def test_too_many_posts_refuse_a_write_and_lose_no_change(monkeypatch):
+    """Where the posts for the home are at their limit a write is refused and not seen; what a home has to tell, and the
+    end of a member, is told all the same."""
+    monkeypatch.setattr("lyra.kernel.remote.posts.POSTS_WAITING_MAX", 3)
+
+    async def main() -> None:
+        async with Shards("a", "b", "c", programs=PROGRAMS) as shards:
+            group = shards.named("a")
+            await shards["a"].groups.create(group)
+            await shards.settle()
+            member = shards["b"].spawn(ends)
+            shards["b"].groups.join(group, member)
+            await shards["c"].groups.refresh(group)
+            await shards.settle()
+            shards.cut |= {("a", "b"), ("a", "c"), ("b", "a"), ("b", "c")}
+            for number in range(3):
+                shards["b"].groups.bb_set(group, "b", number)
+            with pytest.raises(Overloaded):
+                shards["b"].groups.bb_set(group, "b", 3)
+            assert shards["b"].groups.bb_get(group, "b") == 2
+            shards["b"].send(member.pid, "end")
+            await member.wait()
+            for number in range(6):
+                shards["a"].groups.bb_set(group, "a", number)
+            await asyncio.sleep(1)
+            shards.cut.clear()
+            await shards.settle()
+            assert boards(shards, group) == [{"a": 5, "b": 2}] * 3
+            assert [kernel.groups.members(group) for kernel in shards.kernels.values()] == [[]] * 3
+            others = [shards["b"].spawn(ends), shards["c"].spawn(ends)]
+            shards["b"].groups.join(group, others[0])
+            shards["c"].groups.join(group, others[1])
+            await shards.settle()
+            shards.cut.add(("a", "b"))
+            outcomes = [shards["a"].groups.broadcast(group, number) for number in range(5)]
+            errors = [outcome[f"b/{others[0].pid}"] for outcome in outcomes]
+            assert errors[:3] == [None] * 3
+            assert isinstance(errors[4], Overloaded)
+            assert all(outcome[f"c/{others[1].pid}"] is None for outcome in outcomes[:3])
+
+    run_shards(main)
+
+
+def test_a_denied_member_abroad_is_left_out():
+    """A process that may not send to a member on another shard does not reach it by a broadcast, either."""
+
+    async def tells(ctx: Context, group: str) -> dict[str, str]:
+        groups = ctx.own_process.core.face.groups
+
+        async def act() -> dict[str, str]:
+            outcome = groups.broadcast(group, "hello")
+            return {pid: "" if error is None else error.code for pid, error in outcome.items()}
+
+        result: dict[str, str] = await ctx.do(act)
+        return result
+
+    async def main() -> None:
+        async with Shards("a", "b", programs=(*PROGRAMS, tells)) as shards:
+            group = shards.named("a")
+            await shards["a"].groups.create(group)
+            await shards.settle()
+            members = [await shards["b"].spawn(listens, pid=f"m{number}") for number in range(2)]
+            for member in members:
+                shards["b"].groups.join(group, member)
+            await shards.settle()
+            grant = {"allow": ["process.send"], "deny": ["process.send:b/m1"]}
+            outcome = (await shards["a"].spawn(tells, group, grant=grant).wait()).result
+            assert outcome == {"b/m0": "", "b/m1": "capability_denied"}
+            await shards.settle()
+            for member in members:
+                shards["b"].send(member.pid, "stop")
+            assert [(await member.wait()).result for member in members] == [["hello"], []]
+
+    run_shards(main)
+
+
 def test_taint_travels_with_values_and_broadcasts():
     """A value of a marked process marks who reads it on another shard; so does its broadcast each member there."""
 
@@ -364,8 +474,8 @@ def test_copies_agree_whatever_is_killed(victim):
                 await shards[name].groups.refresh(group)
             found = boards(shards, group)
             assert found[0] == found[1] == found[2], (at, found)
-            wide = {name: shards[name].groups.members(group) for name in shards.names}
-            wide = {name: {pid if "/" in pid else f"{name}/{pid}" for pid in pids} for name, pids in wide.items()}
+            listed = {name: shards[name].groups.members(group) for name in shards.names}
+            wide = {name: {pid if "/" in pid else f"{name}/{pid}" for pid in pids} for name, pids in listed.items()}
             assert wide["a"] == wide["b"] == wide["c"], (at, wide)
             for name in members:
                 shards[name].send(f"m-{name}", "stop")
@@ -382,3 +492,109 @@ def test_copies_agree_whatever_is_killed(victim):
             await one(at)
 
     run_shards(main)
+
+
+class _RandomLife:
+    """Random acts on three groups of three shards, with lost calls, kills and returns in between."""
+
+    def __init__(self, shards: Shards, seed: int) -> None:
+        self.shards = shards
+        self.random = make_random(seed)
+        self.groups = [shards.named(home) for home in shards.names]
+        self.spawned = 0
+
+    async def act(self) -> None:
+        draw, shards = self.random, self.shards
+        name = draw.choice([shard for shard in shards.names if shard in shards.kernels])
+        kernel, group, key = shards[name], draw.choice(self.groups), draw.choice("xyz")
+        what = draw.choice(["set", "set", "set", "unset", "join", "join", "leave", "end", "get", "compare", "delete"])
+        try:
+            if group not in kernel.groups.names():
+                kernel.groups.create(group)
+            elif what == "set":
+                kernel.groups.bb_set(group, key, draw.randint(0, 9))
+            elif what == "unset":
+                kernel.groups.bb_delete(group, key)
+            elif what == "join":
+                self.spawned += 1
+                kernel.groups.join(group, kernel.spawn(listens, pid=f"m{self.spawned}"))
+            elif what in ("leave", "end"):
+                mine = [pid for pid in kernel.groups.members(group) if "/" not in pid]
+                if mine and what == "leave":
+                    kernel.groups.leave(group, draw.choice(mine))
+                elif mine:
+                    kernel.kill(draw.choice(mine))
+            elif what == "get":
+                kernel.groups.bb_get(group, key)
+            elif what == "compare":
+                work = kernel.groups.bb_compare(group, key, kernel.groups.bb_get(group, key), draw.randint(10, 19))
+                kernel.core.tasks.start(self.try_compare(work), name="compare")
+            elif not kernel.groups.members(group):
+                kernel.groups.delete_group(group)
+        except LyraError:
+            pass
+        await asyncio.sleep(draw.choice([0, 0, 0.001, 0.004, 0.02]))
+
+    async def try_compare(self, work: Any) -> None:
+        with suppress(LyraError):
+            await work
+
+    async def disturb(self) -> None:
+        draw, shards = self.random, self.shards
+        name = draw.choice(shards.names)
+        what = draw.choice(["cut", "heal", "kill", "open"])
+        if what == "cut":
+            shards.cut.add((name, draw.choice([other for other in shards.names if other != name])))
+        elif what == "heal":
+            shards.cut.clear()
+        elif what == "kill" and name in shards.kernels and len(shards.kernels) > 1:
+            shards.kill(name)
+        elif what == "open" and name not in shards.kernels:
+            await shards.reopen(name)
+
+
+def live_at_random(seed: int) -> None:
+    async def main() -> None:
+        async with Shards("a", "b", "c", programs=PROGRAMS) as shards:
+            life = _RandomLife(shards, seed)
+            for step in range(120):
+                await life.act()
+                if step % 8 == 7:
+                    await life.disturb()
+            shards.cut.clear()
+            for name in shards.names:
+                if name not in shards.kernels:
+                    await shards.reopen(name)
+            await shards.settle()
+            for group in life.groups:
+                names = {name: group in kernel.groups.names() for name, kernel in shards.kernels.items()}
+                assert len(set(names.values())) == 1, (seed, group, names)
+                if not names["a"]:
+                    continue
+                for kernel in shards.kernels.values():
+                    await kernel.groups.refresh(group)
+                await shards.settle()
+                found = boards(shards, group)
+                assert found == [found[0]] * 3, (seed, group, found)
+                wide = []
+                for name, kernel in shards.kernels.items():
+                    members = kernel.groups.members(group)
+                    wide.append({pid if "/" in pid else f"{name}/{pid}" for pid in members})
+                    own = [kernel.processes[pid] for pid in members if "/" not in pid]
+                    assert all(process.exit is None for process in own), (seed, group)
+                assert wide == [wide[0]] * 3, (seed, group, wide)
+
+    run_shards(main, limit_s=10_000)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_lives_end_alike(seed):
+    """Whatever happens on three shards, with calls lost and shards killed: in the end all have the same groups."""
+    live_at_random(seed)
+
+
+@pytest.mark.long
+def test_many_random_lives_end_alike():
+    """A thousand other seeds."""
+    for seed in range(1_000, 2_000):
+        live_at_random(seed)

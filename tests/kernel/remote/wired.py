@@ -113,7 +113,7 @@ class Shards:
         kernel = self.kernels.pop(name)
         kernel.core.stopping = True
         for process in kernel.processes.values():
-            if process.coroutine is not None and process.coroutine.cr_running:
+            if getattr(process.coroutine, "cr_running", False):
                 process.coroutine = None
         crash(kernel)
         assert kernel.journal is not None

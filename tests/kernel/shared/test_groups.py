@@ -489,3 +489,25 @@ def test_a_group_as_it_is_read(target, clock):
 
     group = run(main())
     assert (group.name, group.members, group.created_at) == ("red", (), 1_003.0)
+
+
+def test_a_value_is_written_if_it_is_as_expected(target):
+    """Of several that compare with one value the first writes; None stands for no value. What is read is up to date."""
+
+    async def main():
+        async with Kernel(target) as kernel:
+            groups = kernel.groups
+            await groups.create("red")
+            results = [await groups.bb_compare("red", "n", None, number) for number in (1, 2)]
+            assert results == [True, False]
+            assert groups.bb_get("red", "n") == 1
+            assert await groups.bb_compare("red", "n", 1, [2]) is True
+            assert await groups.bb_compare("red", "n", (2,), 3) is True
+            assert (await groups.refresh("red")).keys == ("n",)
+            assert groups.bb_get("red", "n") == 3
+            with pytest.raises(NoSuchGroup):
+                await groups.bb_compare("blue", "n", None, 1)
+            with pytest.raises(NoSuchGroup):
+                await groups.refresh("blue")
+
+    run(main())

@@ -20,7 +20,7 @@ import msgspec
 from lyra.core import codec
 from lyra.core.limits import BLACKBOARD_KEYS_MAX, GROUPS_MAX
 from lyra.errors import InvalidTransition, LimitExceeded, LyraError, NameTaken, NoSuchGroup, Overloaded, ProcessError
-from lyra.kernel.base.acting import acting
+from lyra.kernel.base.acting import acting, require
 from lyra.kernel.journal.rows import error_from_row, error_to_row
 from lyra.kernel.process.links import form_of, read_signal
 from lyra.kernel.programs.handle import Ack
@@ -104,14 +104,16 @@ class SharedGroups(Part):
         return self._remote.home_of(name) == self._remote.shard
 
     def _ask(self, name: str, do: str, pid: str = "", **more: Any) -> int:
-        return self._remote.post(self._remote.home_of(name), "group.ask", {"group": name, "do": do, **more}, pid=pid)
+        data = {"group": name, "do": do, **more}
+        home, refusable = self._remote.home_of(name), do not in ("left", "read")  # an end, or a wish that is made once
+        return self._remote.post(home, "group.ask", data, pid=pid, refusable=refusable)
 
     def create(self, name: str, *, exist_ok: bool) -> Ack:
         if self._is_home(name):
             return Ack(self._core, self._create_here(name, self._remote.shard))
         ref, answer = self._await_answer()
-        self._groups._fact("", "group.created", {"group": name, "copy": True})
         self._ask(name, "create", exist_ok=exist_ok, ref=ref)
+        self._groups._fact("", "group.created", {"group": name, "copy": True})
         return Ack(self._core, answer)
 
     def delete(self, name: str) -> Ack:
@@ -129,8 +131,9 @@ class SharedGroups(Part):
             more["member"] = self._remote.address_of(pid)
         if self._is_home(name):
             return Ack(self._core, self._change_here(name, do, more, by=self._remote.shard))
+        seq = self._ask(name, do, pid, **more)  # refused where too many wait: then nothing has changed here, either
         self._groups._fact(pid, kind, {**data, "copy": True})
-        return Ack(self._core, self._ask(name, do, pid, **more))
+        return Ack(self._core, seq)
 
     def subscribe(self, name: str) -> None:
         """Ask for the members and the board of a group, unless they are told here already."""
@@ -182,16 +185,23 @@ class SharedGroups(Part):
         if process is not None and process.core is self._core:
             data["from"] = remote.address_of(process.known_as)
             data.update(mark_of(process))
-        for shard in self._list_holders(name):
-            if shard != remote.shard:
-                remote.post(shard, "group.message", data, pid="" if process is None else process.pid)
         members = self._groups.state.groups[name].members
-        return {pid: None for pid in members if remote.knows(pid) and pid not in left_out}
-
-    def _list_holders(self, name: str) -> list[str]:
-        if self._is_home(name):
-            return [shard for shard, count in self._count_members(name).items() if count]
-        return list(self.holders.get(name, ()))
+        outcome: dict[str, LyraError | None] = {
+            pid: None for pid in members if remote.knows(pid) and pid not in left_out
+        }
+        for pid in outcome:
+            try:
+                require("process.send", name, pid)
+            except LyraError as refusal:
+                outcome[pid] = refusal
+                data["exclude"].append(pid)
+        holders = self._count_members(name) if self._is_home(name) else self.holders.get(name, {})
+        for shard in [shard for shard in holders if shard != remote.shard]:
+            try:
+                remote.post(shard, "group.message", data, pid="" if process is None else process.pid)
+            except Overloaded as full:
+                outcome.update({pid: full for pid in outcome if split_address(pid)[0] == shard})
+        return outcome
 
     def _count_members(self, name: str) -> dict[str, int]:
         counts: dict[str, int] = {}
@@ -217,7 +227,7 @@ class SharedGroups(Part):
     # ------------------------------------------------------------------ at the home of a group
 
     def _tell(self, shard: str, name: str, do: str, **more: Any) -> None:
-        self._remote.post(shard, "group.tell", {"group": name, "do": do, **more})
+        self._remote.post(shard, "group.tell", {"group": name, "do": do, **more}, refusable=False)
 
     def _tell_all(self, name: str, do: str, **more: Any) -> None:
         for shard in sorted(self._remote.shards):
@@ -384,7 +394,7 @@ class SharedGroups(Part):
     def _take_copy(self, name: str, kept: dict[str, Any]) -> None:
         """Take the whole of a group: members of this shard, and values that it has just written, stay as they are."""
         remote, mine = self._remote, self._groups.state.groups.get(name)
-        own = {} if mine is None else {pid: at for pid, at in mine.members.items() if not remote.knows(pid)}
+        own = {} if mine is None else {pid: since for pid, since in mine.members.items() if not remote.knows(pid)}
         members = {}
         for address, since in kept["members"].items():
             pid = remote.own(address)

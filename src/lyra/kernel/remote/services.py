@@ -103,7 +103,7 @@ class SharedServices(Part):
         if self.posted.get(name) != info:
             for shard in sorted(self._remote.shards):
                 if shard != self._remote.shard:
-                    self._remote.post(shard, "service", {"name": name, "info": info})
+                    self._remote.post(shard, "service", {"name": name, "info": info}, refusable=False)
 
     def on_restored(self) -> None:
         for name in list(self.posted):
