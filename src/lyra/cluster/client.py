@@ -249,12 +249,19 @@ class RemoteHandle:
 
     async def wait(self) -> Exit[Any]:
         """Return how it ended, however often its shard moves meanwhile."""
-        data = {"shard": self.shard, "pid": self.pid, "within_s": _WAIT_S}
         while True:
-            ended = await self._cluster.call_shard(self.shard, "wait", data, timeout_s=_WAIT_S + 10.0)
+            ended = await self.ended(within_s=_WAIT_S)
             if ended is not None:
-                error = None if ended["error"] is None else error_from_row(ended["error"])
-                return Exit(ended["reason"], ended["result"], error)
+                return ended
+
+    async def ended(self, *, within_s: float = 0.0) -> Exit[Any] | None:
+        """Return how it ended; None where it lives on for so long."""
+        data = {"shard": self.shard, "pid": self.pid, "within_s": within_s}
+        ended = await self._cluster.call_shard(self.shard, "wait", data, timeout_s=within_s + 10.0)
+        if ended is None:
+            return None
+        error = None if ended["error"] is None else error_from_row(ended["error"])
+        return Exit(ended["reason"], ended["result"], error)
 
 
 class _Connecting:

@@ -153,6 +153,11 @@ class Directory(Protocol):
     @property
     def secret(self) -> Secret: ...
 
+    @property
+    def url(self) -> str:
+        """Return the URL of the cluster, beside whose shards runs of programs have their journals; "" where none is."""
+        ...
+
     def join(self, host: HostRow) -> View:
         """Enter a host; Conflict while another one of that name is alive."""
         ...
@@ -197,6 +202,7 @@ class PostgresDirectory:
     def __init__(self, url: str, *, shards: int | None = None, lease_s: float | None = None, make: bool = True) -> None:
         from lyra.store.postgres import describe_url, split_schema
 
+        self.url = url
         self._plain_url, named = split_schema(url)
         self.schema = named or "lyra"
         if not _SCHEMA.fullmatch(self.schema):
@@ -369,6 +375,7 @@ class MemoryDirectory:
         self, shards: Sequence[str], now: Callable[[], float], *, lease_s: float = 3.0, stores: Mapping[str, Any] = {}
     ) -> None:
         self.secret = Secret("memory")
+        self.url = ""
         self.lease_s = lease_s
         self._now = now
         self._hosts: dict[str, HostRow] = {}

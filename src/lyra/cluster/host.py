@@ -28,6 +28,7 @@ from lyra.cluster import placement
 from lyra.cluster.calls import answer_call
 from lyra.cluster.directory import DRAINING, Directory, HostRow, View, check_name
 from lyra.cluster.peers import Carrier, call_while
+from lyra.cluster.vega_runs import register_runs
 from lyra.core.clock import Clock, SystemClock
 from lyra.core.ids import unique_id
 from lyra.errors import Conflict, LyraError, NoSuchProcess
@@ -249,6 +250,8 @@ class Host:
             store = await self._ask(self.directory.store_of, shard)
             kernel = self._make_kernel(shard, store, Seams(remote=lambda parts: self._make_remote(parts, shard)))
             await kernel.start()
+            if self.directory.url:
+                register_runs(kernel, self.directory.url, self.view.lease_s)
             if self._setup is not None:
                 began = self._setup(kernel)
                 if began is not None:

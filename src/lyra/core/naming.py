@@ -20,6 +20,7 @@ SUPERVISE: Final = "lyra:supervise"
 PIPELINE: Final = "lyra:pipeline"
 VEGA_PROCESS: Final = "lyra:vega.process"
 VEGA_AGENT: Final = "lyra:vega.agent"
+VEGA_RUN: Final = "lyra:vega.run"
 VESPER_NODE: Final = "lyra:vesper.node"
 WEBHOOK: Final = "lyra:webhook"
 INCOMING_HOOK: Final = "lyra:webhook.incoming"
@@ -35,6 +36,7 @@ OLD_NAMES: Final[dict[str, tuple[str, ...]]] = {
     PIPELINE: ("lyra.kernel.pipeline_runner:run_pipeline",),
     VEGA_PROCESS: ("lyra.vega.runtime.driver:vega_process", "vega:process"),
     VEGA_AGENT: ("lyra.vega.runtime.agents:agent_front", "vega:agent"),
+    VEGA_RUN: (),
     VESPER_NODE: (),
     WEBHOOK: (),
     INCOMING_HOOK: (),

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from lyra.vega.bytecode.program import Program
     from lyra.vega.durable.durable_run import RunExecution
     from lyra.vega.durable.record import ProgramMigration
-    from lyra.vega.durable.runs import DurableRun, Runs
+    from lyra.vega.durable.runs import DurableRun, Runs, RunSpace
 
 
 _FILE: Final = "lyra.toml"
@@ -252,7 +252,7 @@ def _ending(invocation: Invocation, space: Space, output: ProgramOutput, lives: 
             output.check()
 
 
-def command(invocation: Invocation, space: Space, verb: str) -> str:
+def command(invocation: Invocation, space: RunSpace, verb: str) -> str:
     """`vega resume ID`, as it has to be said from here: with its file, unless that is the configured store."""
     words = f"vega {verb} {space.name}"
     path = os.path.realpath(space.path)

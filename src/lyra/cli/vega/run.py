@@ -29,6 +29,7 @@ from lyra.cli.vega.durable import (
     with_servers,
 )
 from lyra.cli.vega.files import Files, problem_data, say_problems
+from lyra.cli.vega.on_cluster import cluster_option, refuse_beside_cluster, run_on_cluster
 from lyra.cli.vega.output import ProgramOutput
 from lyra.errors import ConfigError, SourceError, VegaError
 
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 )
 @db_option
 @click.option("--run-id", metavar="ID", help="The name of a durable run; an existing run of this name is continued.")
+@cluster_option
 @node_options
 @json_option
 @click.pass_context
@@ -73,6 +75,7 @@ def run(
     workers: int,
     db: str | None,
     run_id: str | None,
+    cluster: str | None,
     database: str | None,
     providers: tuple[str, ...],
     as_json: bool,
@@ -81,7 +84,8 @@ def run(
 
     `-` reads the source from stdin. What follows `--` are the program's own arguments: env::args(), or the parameter
     of main. With --db or --run-id, or in a project (a folder with a lyra.toml or a pyproject.toml), the run is
-    durable: killed, it goes on with `vega resume`.
+    durable: killed, it goes on with `vega resume`. With --cluster the hosts of a cluster execute it, and it goes on
+    when one of them is lost; this command only shows what it prints.
     """
     invocation, files = ctx.ensure_object(Invocation), Files(file)
     remember_node_options(invocation, database, providers)
@@ -94,6 +98,10 @@ def run(
         if live and not as_json:  # which has room for nothing else
             output.watch()
         options: dict[str, Any] = {"model": model, "budget": limit, "args": args, "sequential": sequential}
+        if cluster is not None:
+            refuse_beside_cluster(db=db, trace=trace, live=live, workers=workers > 1)
+            run_on_cluster(ctx, cluster, run_id, files, program, output, **options)
+            return
         store = _store(invocation, file, db, run_id, workers)
         if store is not None:
             from lyra.cli.vega.start import start

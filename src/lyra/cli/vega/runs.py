@@ -26,6 +26,7 @@ from lyra.cli.vega.durable import (
     remember_node_options,
     store_file,
 )
+from lyra.cli.vega.on_cluster import cluster_option, refuse_beside_cluster, resume_on_cluster
 from lyra.errors import ConfigError, Corrupt
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def _question(question: RunQuestion) -> dict[str, Any]:
 @click.option("--program", metavar="FILE", help="Continue with this program, if that is safe.")
 @click.option("--trace", is_flag=True, help="Write each agent call, span and event to stderr, one JSON object a line.")
 @click.option("--live", is_flag=True, help="Show processes, calls, cost and restarts on stderr while it runs.")
+@cluster_option
 @node_options
 @json_option
 @click.pass_context
@@ -102,6 +104,7 @@ def resume(
     program: str | None,
     trace: bool,
     live: bool,
+    cluster: str | None,
     database: str | None,
     providers: tuple[str, ...],
     as_json: bool,
@@ -117,6 +120,10 @@ def resume(
     from lyra.vega.migrate.migration import plan_migration
 
     invocation = ctx.ensure_object(Invocation)
+    if cluster is not None:
+        refuse_beside_cluster(db=db, trace=trace, live=live, program=program)
+        resume_on_cluster(ctx, cluster, run, ProgramOutput(collect=as_json), tail=tail)
+        return
     remember_node_options(invocation, database, providers)
     ask_for_trust(invocation, os.curdir, quiet=trace)
     path = store_file(invocation, db)

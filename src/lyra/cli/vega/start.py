@@ -134,7 +134,7 @@ def go_on(
     try:
         if before.is_over:
             print_output_before()
-            value = _read_result(before) if failed is None else None
+            value = read_result(before) if failed is None else None
         else:
             invocation.flags[:0] = [flag for flag in began.get("settings", ()) if flag not in invocation.flags]
             options = {"model": began["model"], "args": tuple(began["args"]), "folder": began["folder"]}
@@ -186,7 +186,8 @@ _OPTIONS: Final[dict[str, tuple[str, Callable[[Any], str]]]] = {  # as one gives
 }
 
 
-def _read_result(run: DurableRun) -> Any:
+def read_result(run: DurableRun) -> Any:
+    """Return what `main` of a run that is over returned, as Python; None where it has no such form."""
     from lyra.vega.machine.link import link
     from lyra.vega.machine.snapshot import value_from_data
     from lyra.vega.runtime.convert import to_python

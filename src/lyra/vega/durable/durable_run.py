@@ -46,9 +46,8 @@ if TYPE_CHECKING:
     from lyra.kernel.journal.history import ProcessState
     from lyra.kernel.process.process import Exit, Process
     from lyra.kernel.programs.handle import Handle
-    from lyra.store.space import Space
     from lyra.vega.bytecode.program import Program
-    from lyra.vega.durable.runs import DurableRun
+    from lyra.vega.durable.runs import DurableRun, RunSpace
     from lyra.vega.runtime.job import VegaJob
 
 
@@ -329,18 +328,19 @@ class Overtaken(Exception):
 class RunExecution:
     """`before` is the run as earlier executions left it, None for a new one; with a `migration` another program is in
     force from this execution on. `held` is called once this execution owns the run, and as `before` has it (else
-    Overtaken); `began` is told its id once it is durable, `asks` of each question that waits. `door` makes the kernel's
-    door: its own fork has one."""
+    Overtaken); `began` is told its id once it is durable, `asks` of each question that waits. `lease` has other times
+    of the kernel's lease than the settings; `door` makes the kernel's door: its own fork has one."""
 
     def __init__(
         self,
-        space: Space,
+        space: RunSpace,
         program: Program,
         options: RunOptions,
         *,
         before: DurableRun | None = None,
         migration: ProgramMigration | None = None,
         config: Config | None = None,
+        lease: Mapping[str, float] | None = None,
         door: Callable[..., Door] = Door,
         held: Callable[[], object] = lambda: None,
         began: Callable[[str], object] = lambda _: None,
@@ -362,6 +362,7 @@ class RunExecution:
             "programs": [vega_process, agent_front],
             "mailbox_messages_max": MAILBOX_MESSAGES,
             "seams": Seams(door=door, pids=by_call, states=(state,)),
+            **(lease or {}),
         }
         self.kernel = Kernel(**settings) if config is None else Kernel.from_config(config, **settings)
         self._record = DurableRecord(self.kernel, state, options.write)
@@ -627,7 +628,7 @@ def _is_open(before: DurableRun, request_id: str) -> bool:
     return entry is not None and not entry.done
 
 
-async def end(space: Space, before: DurableRun) -> None:
+async def end(space: RunSpace, before: DurableRun) -> None:
     """Cancel a run: by its owner, who finds the note, or here, where no process is at work on it. No program is run."""
     kernel = Kernel(space, seams=Seams(states=(RunState(),)))
     while not before.is_over:

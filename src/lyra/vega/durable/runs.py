@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from lyra.core import codec
 from lyra.core.checking.check import did_you_mean
@@ -34,6 +34,11 @@ from lyra.store.standing import vouch
 from lyra.vega.bytecode.program import Program
 from lyra.vega.durable.record import MAIN, RunState, state_of
 from lyra.vega.runtime.agents.plan import SettingChange
+
+if TYPE_CHECKING:
+    from lyra.store.postgres_space import PostgresSpace
+
+    RunSpace = Space | PostgresSpace  # the journal of a run: in a file, or beside the shards of a cluster
 
 STATES: Final[dict[str, str]] = {
     "running": "a process is at work on it",
@@ -137,7 +142,7 @@ class DamagedRun(NamedTuple):
 class DurableRun:
     """One run as its store has it now. `state` is one of STATES; `processes` are the kernel's fold of its rows."""
 
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: RunSpace) -> None:
         self.space = space
         self.id = space.name
 

@@ -1,0 +1,147 @@
+"""`vega run --cluster URL` and `vega resume --cluster URL`: durable runs that a cluster executes.
+
+The command compiles the program, hands it over and shows what it prints. It may be ended and started again as often as
+one likes: the run goes on without it, on whichever host has its shard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lyra.cli.render import note
+from lyra.cli.vega.durable import failure, fresh_id, line_of
+from lyra.cli.vega.start import read_result
+from lyra.errors import ConfigError, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lyra.cli.vega.files import Files
+    from lyra.cli.vega.output import ProgramOutput
+    from lyra.vega.bytecode.program import Program
+    from lyra.vega.durable.runs import DurableRun
+
+
+def cluster_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    text = "Have the hosts of this cluster execute the run: postgresql://…"
+    return click.option("--cluster", metavar="URL", help=text)(function)
+
+
+def refuse_beside_cluster(**given: Any) -> None:
+    """Refuse options that say how this machine executes a run."""
+    for name, value in given.items():
+        if value:
+            raise ConfigError(
+                f"--{name} is for a run on this machine", hint="leave it or --cluster out", key=f"--{name}"
+            )
+
+
+def run_on_cluster(
+    ctx: click.Context,
+    url: str,
+    run_id: str | None,
+    files: Files,
+    program: Program,
+    output: ProgramOutput,
+    **options: Any,
+) -> None:
+    """Begin a run on a cluster, or follow the one of that name; ends the command."""
+    from lyra.vega.bytecode import file as bytecode
+
+    abroad = sorted({kind for kind, *_ in program.imports if kind in ("mcp", "node", "python")})
+    if abroad:
+        raise ConfigError(
+            f"a run on a cluster imports nothing of this machine, and {files.name} has `import {abroad[0]}`",
+            hint="run it here: leave --cluster out",
+            key="--cluster",
+        )
+    run = fresh_id(files.name) if run_id is None else run_id
+    facts = {
+        "id": run,
+        "file": files.name,
+        "sources": files.texts,
+        "model": options["model"],
+        "budget": None if options["budget"] is None else int(options["budget"]),
+        "args": list(options["args"]),
+        "sequential": options["sequential"],
+        "folder": "",
+        "settings": [],
+    }
+    _follow(ctx, url, run, output, (bytecode.dump(program), facts), tail=False, is_new=run_id is None)
+
+
+def resume_on_cluster(ctx: click.Context, url: str, run: str, output: ProgramOutput, *, tail: bool) -> None:
+    """Show a run on a cluster to its end; one that lacked something, such as the key of a model, is begun again."""
+    _follow(ctx, url, run, output, None, tail=tail, is_new=False)
+
+
+def _follow(
+    ctx: click.Context,
+    url: str,
+    run: str,
+    output: ProgramOutput,
+    begun: tuple[bytes, dict[str, Any]] | None,
+    *,
+    tail: bool,
+    is_new: bool,
+) -> None:
+    from lyra.cli.process_io import run_with_ctrl_c
+
+    async def main() -> DurableRun:
+        import lyra.cluster
+        from lyra.cluster import placement, vega_runs
+        from lyra.kernel.remote.posts import home_of
+
+        output.loop = asyncio.get_running_loop()
+        async with lyra.cluster.connect(url) as cluster:
+            view = await cluster.refresh()
+            program, facts = begun or (b"", {})
+            known = None if is_new else await asyncio.to_thread(_find, url, run)
+            if known is None and begun is None:
+                raise ConfigError(f"the cluster has no run {run!r}", hint="is the URL that of `vega run`?", run=run)
+            # A name that is given always means the same shard, so that two commands at once begin one run.
+            where = known or (placement.place(view, {}) if is_new else home_of(run, view.shards))
+            handle = await vega_runs.start_run(cluster, run, where, program, {**facts, "shard": where})
+            if is_new:
+                output.warn(f"run {run}")
+            attempt = 1
+            while begun is None and (ended := await handle.ended()) is not None and ended.error is not None:
+                attempt += 1
+                handle = await vega_runs.start_run(cluster, run, where, b"", {}, attempt=attempt)
+            return await vega_runs.follow(url, run, handle, output.write, tail=tail)
+
+    value, failed = None, None
+    try:
+        over = run_with_ctrl_c(main())
+    except KeyboardInterrupt:
+        note(f"run {run} goes on without this command; its output: vega resume {run} --cluster URL")
+        raise
+    try:
+        failed = failure(over)
+        value = read_result(over) if failed is None else None
+        began_with, source = over.file, line_of(over.sources())
+        if output.lines is not None:
+            spent = over.spent
+            output.calls.count, output.calls.cost_usd = spent.get("llm_calls", 0), spent.get("usd", 0) / 1_000_000
+    finally:
+        over.space.close()
+    output.finish(ctx, began_with, value, failed, source, run)
+
+
+def _find(url: str, run: str) -> str | None:
+    """Return the shard of a run; None where there is none of that name, or it has not begun."""
+    from lyra.cluster.vega_runs import open_run
+
+    try:
+        space, found = open_run(url, run, make=False)
+    except StoreError as error:
+        if error.fields.get("name") == run:
+            return None
+        raise
+    try:
+        return None if found is None else str(found.began["shard"])
+    finally:
+        space.close()
