@@ -75,7 +75,9 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "run": Lazy("lyra.cli.vega.run", "Run a Vega program: a source, or a compiled .vgb file."),
     "sage": Lazy("lyra.cli.sage.group", "Work on code with an agent: in this terminal, or printed with -p."),
     "serve": Lazy("lyra.cli.commands.serve", "Serve the kernel over gRPC and HTTP to other programs and people."),
-    "store": Lazy("lyra.cli.commands.store", "Inspect, compact and sign a store: info, check, compact, export, adopt."),
+    "store": Lazy(
+        "lyra.cli.commands.store", "Inspect, compact, sign and move a store: info, check, compact, export, adopt, move."
+    ),
     "tools": Lazy("lyra.cli.commands.tools", "List the available tools, check files of tools, call a tool."),
     "top": Lazy("lyra.cli.views.processes", "Watch the processes live: state, calls, spending; the busiest first."),
     "trace": Lazy("lyra.cli.views.calls", "Show the calls of processes as a tree, with latency, cost and a waterfall."),

@@ -17,9 +17,9 @@ is made by a function below, so that its words and fields are the same whatever 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
-from lyra.errors import Conflict
+from lyra.errors import Conflict, StoreError
 
 
 class Record(NamedTuple):
@@ -182,6 +182,20 @@ def make_held_conflict(lease: Lease) -> Conflict:
         epoch=lease.epoch,
         expires_at=lease.expires_at,
     )
+
+
+MOVED_TO: Final = "moved to "  # begins the name of the owner of a store that was moved, for ever
+MOVING_FROM: Final = "moving from "  # and of the copy, until the old store says that it was moved
+
+
+def refuse_moved(location: str, owner: str) -> None:
+    """Raise StoreError where the owner's name says that the store was moved, or is a copy that is not finished."""
+    if owner.startswith(MOVED_TO):
+        raise StoreError(f"{location} was {owner}", hint="open that one", location=location)
+    if owner.startswith(MOVING_FROM):
+        words = owner.partition("\n")[0]
+        hint = "finish it: lyra store move, with the same two stores"
+        raise StoreError(f"{location} is {words}, which was broken off", hint=hint, location=location)
 
 
 def make_lost_conflict(lease: Lease, newest: Lease) -> Conflict:

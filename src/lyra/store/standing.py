@@ -188,7 +188,7 @@ def standing_of(store: Store | SigningStore, *, make_key: bool = False) -> Store
     return StoreStanding(name, signer, is_here, signed_by)
 
 
-def vouch(store: Store, *, make_key: bool = False) -> StoreStanding:
+def vouch(store: Store | SigningStore, *, make_key: bool = False) -> StoreStanding:
     """Check what is read from the store from now on, if it is signed; Tampered where it should be and is not."""
     standing = standing_of(store, make_key=make_key)
     if not isinstance(store, SigningStore):

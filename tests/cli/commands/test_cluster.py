@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import configparser
 import json
+import shlex
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from lyra.config import KEYS
+from lyra.core.limits import CLUSTER_DRAIN_S
 from lyra.kernel.remote.part import RemoteState
 from tests.cluster.started import StartHost
 from tests.cluster.started import cluster_url as cluster_url  # noqa: PLC0414 - a fixture
 from tests.cluster.started import database as database  # noqa: PLC0414 - a fixture
 from tests.cluster.started import start_host as start_host  # noqa: PLC0414 - a fixture
+from tests.test_docs import blocks, check_command
 from verify.servers import PostgresServer
 
 pytestmark = pytest.mark.slow
@@ -227,6 +234,48 @@ def test_a_missing_driver_is_one_sentence(lyra: Any, monkeypatch: pytest.MonkeyP
     done = lyra("cluster", "status", "--store", "postgresql://h/d")
     assert done.returncode == 2
     assert "PostgreSQL stores need psycopg, which is not installed" in done.stderr
+
+
+def page_blocks(language: str) -> list[str]:
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "cluster.md"
+    return [text for _, text in blocks(page, language)]
+
+
+def test_the_unit_and_the_manifest_of_the_page_start_hosts() -> None:
+    """Their commands have options that exist, their variables are read, and what they name is declared."""
+    (unit,) = page_blocks("ini")
+    parsed = configparser.ConfigParser(interpolation=None)
+    parsed.optionxform = str  # type: ignore[assignment,method-assign]
+    parsed.read_string(unit)
+    words = shlex.split(parsed["Service"]["ExecStart"])
+    assert words[0].endswith("/bin/lyra")
+    check_command(words[1:])
+    assert float(parsed["Service"]["TimeoutStopSec"]) > CLUSTER_DRAIN_S
+    (manifest,) = page_blocks("yaml")
+    service, hosts = yaml.safe_load_all(manifest)
+    spec = hosts["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    check_command([str(word) for word in container["args"]])
+    assert spec["terminationGracePeriodSeconds"] > CLUSTER_DRAIN_S
+    names = {variable["name"] for variable in container["env"]}
+    assert names - {"POD", "XDG_CONFIG_HOME"} <= {key.variable for key in KEYS.values()}
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in spec["volumes"]}
+    assert hosts["spec"]["serviceName"] == service["metadata"]["name"] == "lyra"
+    given = dict(pairwise(map(str, container["args"])))
+    assert given["--listen"].rpartition(":")[2] == given["--advertise"].rpartition(":")[2] == "7000"
+    assert "--plaintext" in container["args"]
+
+
+def test_the_settings_of_the_page_are_read(lyra: Any) -> None:
+    (settings,) = page_blocks("toml")
+    home = Path(lyra.env["HOME"], ".config", "lyra")
+    home.mkdir(parents=True)
+    (home / "lyra.toml").write_text(settings)
+    done = lyra("config", "show", "--json", LYRA_DATABASE_URL="postgresql://u:topsecret@h/d")
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)["cluster"]
+    assert (shown["listen"], shown["plaintext"]) == ("10.0.0.1:7000", True)
+    assert "topsecret" not in done.stdout
 
 
 def test_the_time_of_a_post_that_waits_is_kept() -> None:

@@ -13,6 +13,7 @@ import re
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -20,7 +21,7 @@ import click
 from lyra.cli.app import CommandGroup, Invocation, json_option
 from lyra.cli.arguments import setup_of
 from lyra.cli.process_io import on_stop_signal
-from lyra.cli.render import document, note, printable, table
+from lyra.cli.render import document, moment, note, printable, show_progress, table
 from lyra.core.address import Address
 from lyra.errors import ConfigError, Conflict, LyraError, ProcessError
 
@@ -385,4 +386,55 @@ def _check_drain(view: View, host: str, *, undo: bool) -> None:
     if not any(row.state == UP and row.name != host for row in view.alive()):
         raise Conflict(
             f"no other host takes the shards of {host}", hint="start one first: lyra cluster start on another machine"
+        )
+
+
+# ---------------------------------------------------------------- backup and restore
+
+
+@cluster.command()
+@click.argument("file", metavar="FILE|FOLDER", type=click.Path(path_type=Path))
+@store_option
+@json_option
+@click.pass_obj
+def backup(invocation: Invocation, /, *, file: Path, store: str | None, as_json: bool) -> None:
+    """Copy the whole cluster, as it is at one moment, to a file; hosts go on meanwhile."""
+    from lyra.cluster.backup import back_up
+    from lyra.core.clock import SystemClock
+
+    path = file
+    if file.is_dir():
+        path = file / f"lyra-cluster-{moment(SystemClock().now()).replace(' ', '-').replace(':', '')}.backup"
+    elif not path.parent.is_dir():
+        raise ConfigError(f"there is no folder {path.parent}", hint="is the path right? Then make it first", key="FILE")
+    with show_progress("rows are copied") as show:
+        copied = back_up(find_cluster_url(invocation, store), path, show)
+    facts = {"file": str(path), "shards": copied.shards, "rows": copied.rows, "at": copied.at}
+    if as_json:
+        document({**facts, "size_bytes": path.stat().st_size})
+    else:
+        click.echo(
+            printable(
+                f"wrote {path}: {copied.shards} shards, {copied.rows} rows, {path.stat().st_size} bytes,"
+                f" as of {moment(copied.at)}"
+            )
+        )
+
+
+@cluster.command(name="restore")
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@store_option
+@json_option
+@click.pass_obj
+def restore_command(invocation: Invocation, /, *, file: Path, store: str | None, as_json: bool) -> None:
+    """Make the cluster of a backup in a database that has none; start its hosts afterwards."""
+    from lyra.cluster.backup import restore
+
+    with show_progress("rows are restored") as show:
+        copied = restore(find_cluster_url(invocation, store), file, show)
+    if as_json:
+        document({"file": str(file), "shards": copied.shards, "rows": copied.rows, "at": copied.at})
+    else:
+        click.echo(
+            f"restored {copied.shards} shards with {copied.rows} rows as of {moment(copied.at)}, read back and compared"
         )

@@ -1,4 +1,4 @@
-"""`lyra store`: look at a store, check it, make it smaller, write it out, sign it.
+"""`lyra store`: look at a store, check it, make it smaller, write it out, sign it, move it.
 
 Opens a store that exists and never makes a file: a misspelt path must not become an empty store. (A PostgreSQL
 store makes its tables when first opened, from here too.) `info`, `check` and `export` only read, beside a running
@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import math
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -22,13 +23,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from lyra.cli.app import CommandGroup, Invocation, json_option
-from lyra.cli.render import document, printable, table
+from lyra.cli.render import document, note, printable, table
 from lyra.core.secrets.secret import is_reference
 from lyra.core.secrets.visible import visible
 from lyra.errors import ApprovalRefused, ConfigError, Conflict, Corrupt, StoreError
 from lyra.store import open_store
 from lyra.store.ended import load_all
-from lyra.store.protocol import Record, Store
+from lyra.store.protocol import MOVED_TO, Record, Store
 
 if TYPE_CHECKING:
     from lyra.store.signing import SigningStore
@@ -42,7 +43,7 @@ _PROGRAMS: Final = ("programs_to_register", "programs_unknown")
 
 @click.group(cls=CommandGroup)
 def store() -> None:
-    """Inspect, compact and sign a store: info, check, compact, export, adopt.
+    """Inspect, compact, sign and move a store: info, check, compact, export, adopt, move.
 
     PATH_OR_URL is the configured store (kernel.store) when it is left out.
     """
@@ -240,6 +241,64 @@ def _signable(run: Store | Corrupt) -> SigningStore:
     return sound
 
 
+@store.command(name="move")
+@click.argument("source", metavar="FROM")
+@click.argument("target", metavar="TO")
+@click.option("--shard", metavar="NAME", help="TO is a cluster: become this shard of it, which no host has opened yet.")
+@click.option("--leave-runs", is_flag=True, help="Leave durable Vega runs in the file: they stay usable there.")
+@json_option
+@click.pass_obj
+def move_command(
+    invocation: Invocation, /, *, source: str, target: str, shard: str | None, leave_runs: bool, as_json: bool
+) -> None:
+    """Move a store into a schema of PostgreSQL, with its identity; the old one then says where it went."""
+    from lyra.cli.render import show_progress
+    from lyra.kernel.journal.lease import acquire_to_move
+    from lyra.store.moving import LEASE_OF_MOVE_S, move
+    from lyra.store.signing import SigningStore
+
+    url = _find_target_url(target, shard)
+    with open_existing(invocation, source) as old:
+        runs = [name for name, _ in _runs(old)]
+        if runs and not leave_runs:
+            raise ConfigError(
+                f"{old.location} has durable Vega runs, which cannot be moved: {', '.join(runs)}",
+                hint="finish them first, or leave them where they are: --leave-runs",
+            )
+        from lyra.store.postgres import PostgresStore
+
+        assert isinstance(old, SigningStore)  # there is no other kind that lasts
+        with closing(PostgresStore(url)) as new, show_progress(f"rows of {old.location} are copied") as show:
+            moved = move(old, new, lambda store: acquire_to_move(store, LEASE_OF_MOVE_S), show)
+            facts = {"from": old.location, "to": new.location, "rows": moved.rows, "before": moved.was_moved_before}
+    if as_json:
+        document(facts)
+    elif moved.was_moved_before:
+        click.echo(printable(f"{facts['from']} was moved to {facts['to']} before"))
+    else:
+        click.echo(printable(f"moved {facts['from']} to {facts['to']}: {moved.rows} rows, read back and compared"))
+
+
+def _find_target_url(target: str, shard: str | None) -> str:
+    """Return the URL of the schema that a store is moved to."""
+    if is_reference(target):
+        from lyra.core.secrets.secret import Secret
+
+        target = Secret.parse(target).reveal()
+    if not target.startswith(("postgresql://", "postgres://")):
+        raise ConfigError(
+            "a store is moved to PostgreSQL", hint="write TO as postgresql://user@host/database?schema=NAME", key="TO"
+        )
+    if shard is None:
+        return target
+    if not re.fullmatch(r"s[1-9][0-9]{0,3}", shard):
+        raise ConfigError(f"{shard!r} is no name of a shard", hint="such as s1", key="--shard")
+    from lyra.store.postgres import split_schema
+
+    plain, named = split_schema(target)
+    return f"{plain}{'&' if '?' in plain else '?'}schema={named or 'lyra'}_{shard}"
+
+
 @store.command()
 @_target
 @click.option("--after", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Begin after this row.")
@@ -312,6 +371,9 @@ def open_existing(invocation: Invocation, target: str | None) -> Iterator[Store]
     must_exist(target)
     opened = open_store(target, durability=invocation.config.kernel.durability)
     try:
+        owner = opened.holder()
+        if owner is not None and owner.owner.startswith(MOVED_TO):
+            note(f"{opened.location} was {owner.owner}")
         yield opened
     finally:
         opened.close()

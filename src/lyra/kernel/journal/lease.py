@@ -25,7 +25,7 @@ from lyra.core.faultpoint import point
 from lyra.core.ids import unique_id
 from lyra.errors import Conflict, LyraError, StoreError, StoreFull
 from lyra.kernel.base.waiting import resume, suspend
-from lyra.store.protocol import Lease, Store
+from lyra.store.protocol import Lease, Store, refuse_moved
 
 if TYPE_CHECKING:
     import asyncio
@@ -67,6 +67,7 @@ class Ownership:
             except Conflict as held:
                 first = first or held
                 holder, expires_at = _holder(held)
+                refuse_moved(self.store.location, holder)
                 if owner_is_dead(holder) or (expires_at == _holder(first)[1] and waited_s >= _lease_s_of(holder)):
                     self.lease = self._acquire(owner, expires_at)
                     break
@@ -225,11 +226,23 @@ class Ownership:
 def acquire_at_once(store: Store | SigningStore, command: str, lease_s: float) -> Lease:
     """Become the owner of a store for a short command, at once where the last owner was killed on this machine; raise
     Conflict while another one lives."""
-    owner = f"{command}, pid {os.getpid()}"
+    return _acquire_at_once(store, f"{command}, pid {os.getpid()}", lease_s)
+
+
+def acquire_to_move(store: Store | SigningStore, lease_s: float) -> Lease:
+    """Become the owner of a store that is moved. Where the last owner was killed, its generation is kept, also when the
+    mover is killed in turn."""
+    held = store.holder()
+    generation = _generation_of(held.owner) if held is not None else ""
+    return _acquire_at_once(store, owner_name("move", lease_s, generation or unique_id()[:8]), lease_s)
+
+
+def _acquire_at_once(store: Store | SigningStore, owner: str, lease_s: float) -> Lease:
     try:
         return store.acquire(owner, now=None if store.has_clock else SystemClock().now(), ttl_s=lease_s)
     except Conflict as held:
         holder, expires_at = _holder(held)
+        refuse_moved(store.location, holder)
         if not owner_is_dead(holder):
             raise
         return store.acquire(owner, now=expires_at, ttl_s=lease_s)
