@@ -136,7 +136,7 @@ class Cluster(SharedCalls):
             while True:
                 # The number counts what one sender has sent. While it is not known whether a message has arrived, its
                 # number may be taken, so the next one is sent by a sender that is new to the shard.
-                sender, last = self._sent.pop(shard, None) or (f"{CLIENT}{unique_id()}", 0)
+                sender, last = self._sent.pop(shard, (f"{CLIENT}{unique_id()}", 0))
                 data = {"shard": shard, "from": sender, "first": last + 1, "posts": [post]}
                 if await self.call_shard(shard, "take", data) > last:
                     self._sent[shard] = sender, last + 1
