@@ -34,7 +34,7 @@ from lyra.kernel.journal.rows import error_from_row
 from lyra.kernel.process.links import form_of
 from lyra.kernel.process.process import Exit
 from lyra.kernel.programs.registry import program_of
-from lyra.kernel.remote.posts import CLIENT
+from lyra.kernel.remote.part import CLIENT
 
 PATIENCE_S: Final = 30.0
 _WAIT_S: Final = 20.0  # in one call for the end of a process

@@ -93,7 +93,7 @@ def _follow(
     async def main() -> DurableRun:
         import lyra.cluster
         from lyra.cluster import placement, vega_runs
-        from lyra.kernel.remote.posts import home_of
+        from lyra.kernel.remote.part import home_of
 
         output.loop = asyncio.get_running_loop()
         async with lyra.cluster.connect(url) as cluster:

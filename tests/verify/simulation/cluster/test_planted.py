@@ -93,7 +93,8 @@ def _one_watch_a_reference(patch):
                 del refs[key]
         apply(self, shard, what, data)
 
-    assert posted and ended
+    assert posted
+    assert ended
     patch.setattr(Ties, "apply_taken", apply_taken)
 
 
