@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help help-all run web test check versions lint style imports types types-of-tests tests timed verify cases payments sim crash damage races fuzz vegacrash servercrash gatewaycrash vegaedits vegafaults parallel tiers soak ended recovery security tasks surface mutants bench compare docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm peers nodes
+.PHONY: help help-all run web test check versions lint style imports types types-of-tests tests timed verify cases payments sim crash damage races fuzz vegacrash servercrash gatewaycrash vegaedits vegafaults parallel tiers soak scale ended recovery security tasks surface mutants bench compare docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm peers nodes
 
 # The targets of every day.
 DAILY = run web check test verify sim crash security bench docs help-all
@@ -142,6 +142,9 @@ nodes: $(VENV)/.installed-check ## Compare the two paths of the example nodes on
 
 soak: $(VENV)/.installed-check ## Run thousands of supervised processes for ten minutes (N=…, SEED=…)
 	$(BIN)/python -m verify soak $(COUNT)
+
+scale: $(VENV)/.installed-check ## Play a cluster of a thousand hosts in virtual time: take-over and balance stay bounded (N=…, SEED=…)
+	$(BIN)/python -m verify scale $(COUNT)
 
 ended: $(VENV)/.installed-check ## End a million processes in one kernel; steps of the loop and memory must not grow (N=…)
 	$(BIN)/python -m verify ended $(COUNT)

@@ -45,6 +45,21 @@ def _sim(options: argparse.Namespace) -> int:
     return _verdict(f"sim: {options.n} seeds from {options.seed}", failed)
 
 
+def _scale(options: argparse.Namespace) -> int:
+    from verify.simulation import scale
+
+    result = scale.run(options.n, options.n * 10_000, seed=options.seed)
+    print(f"scale: {result.hosts} hosts, {result.shards} shards, {result.processes} processes")
+    for row in result.figures:
+        print(
+            f"  {row.event}: {row.shards_moved} shards moved, {row.most_moves_of_a_shard} times at most, settled after"
+            f" {row.seconds} s, closed for {row.most_without_owner_s} s at most, {row.rows_read_a_second:.0f} rows a"
+            f" second, {row.plans_a_host} plans a host"
+        )
+    _show(result.faults, f"python -m verify scale --seed {options.seed} --n {options.n}")
+    return _verdict(f"scale: {options.n} hosts from seed {options.seed}", len(result.faults))
+
+
 def _crash(options: argparse.Namespace) -> int:
     from verify.crash import crash
     from verify.crash import pipeline as crash_pipeline
@@ -506,6 +521,9 @@ _LONG_TESTS: Final[dict[str, _LongTest]] = {
     ),
     "otp": _LongTest(_otp, 1_000, "traces", "compare supervisors with Erlang's on random traces"),
     "soak": _LongTest(_soak, 10_000, "processes", "run supervised processes for minutes; memory must not grow"),
+    "scale": _LongTest(
+        _scale, 1_000, "hosts", "play a large cluster in virtual time: deaths, joins, drains; bounds hold"
+    ),
     "ended": _LongTest(
         _ended, 1_000_000, "processes", "end processes by the million; no step of the loop and no memory may grow"
     ),
