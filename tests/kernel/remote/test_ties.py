@@ -12,11 +12,13 @@ from lyra.kernel.process.links import Down, ExitSignal
 from tests.kernel.remote.world import Shards, run, until
 
 diary: list[Any] = []
+tries: list[str] = []
 
 
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
     diary.clear()
+    tries.clear()
 
 
 async def ear(ctx, label="ear"):
@@ -656,5 +658,88 @@ def test_a_plain_kernel_says_what_the_store_of_a_shard_is():
                         read_agent(store, "nobody")
             for name in ("s1", "s2"):
                 await world.open(name)
+
+    run(main())
+
+
+def test_a_guard_abroad():
+    """A program with a supervision of its own is spawned abroad with its guard: it is restarted there, under one
+    address, and its parent gets the end of the last."""
+
+    async def shaky(ctx):
+        tries.append(ctx.pid)
+        message = await ctx.receive()
+        if message == "crash":
+            raise ValueError("boom")
+        return [message, ctx.address]
+
+    async def parent(ctx):
+        child = ctx.spawn(shaky, supervision="restart", shard="s2")
+        for message in ("crash", "crash", "end"):
+            await child.send(message)
+            await ctx.sleep(1.0)
+        ended = await child.wait()
+        return [ended.reason, ended.result, child.pid]
+
+    async def main():
+        async with Shards("s1", "s2", programs=[shaky]) as world:
+            reason, result, address = (await world["s1"].spawn(parent).wait()).result
+            assert (reason, result) == ("normal", ["end", address])
+            assert len(tries) == 3
+            await until(lambda: nothing_left(world))
+
+    run(main())
+
+
+def test_a_checkpoint_keeps_children_links_and_waits():
+    """A program that has forgotten its answers is still tied to what it spawned, and waits for it."""
+
+    async def boss(ctx):
+        kept = ctx.restored
+        if kept is None:
+            ctx.trap_exit(True)
+            child = ctx.spawn(ear, shard="s2")
+            ctx.link(child)
+            kept = child.pid
+            await ctx.checkpoint(kept)
+        ended = await ctx.process(kept).wait()
+        return [ended.result, (await ctx.receive()).pid == kept]
+
+    async def main():
+        async with Shards("s1", "s2", programs=[boss, ear]) as world:
+            world["s1"].spawn(boss, pid="boss")
+            await until(lambda: world["s2"].core.remote.ties.watchers)
+            await world.restart("s1", "s2")
+            await until(lambda: world["s2"].live == 1)
+            (child,) = [process.pid for process in world["s2"].processes.values()]
+            await world["s2"].send(child, {"result": 7})
+            assert (await world["s1"].process("boss").wait()).result == [7, True]
+
+    run(main())
+
+
+def test_a_fork_stays_on_one_shard():
+    """A run that has spawned abroad is not forked behind that: the fork would meddle with the children of the run."""
+    from lyra.kernel.forks import start_fork
+    from lyra.kernel.journal.fork_rows import ForkPoint
+
+    async def boss(ctx):
+        before = ctx.now()
+        child = ctx.spawn(ear, shard="s2")
+        await ctx.receive()
+        return [before, child.pid]
+
+    async def main():
+        async with Shards("s1", "s2", programs=[boss, ear]) as world:
+            world["s1"].spawn(boss, pid="boss")
+            await until(lambda: world["s2"].live == 1)
+            records = list(world.stores["s1"].read())
+            with pytest.raises(ConfigError, match="a fork stays on one shard"):
+                await start_fork(world["s1"], ForkPoint("boss", 1, records[-1].seq + 1, "boss"), records)
+            spawned = next(row.seq for row in records if row.kind == "remote.posted")
+            fork = await start_fork(world["s1"], ForkPoint("boss", 1, spawned, "boss"), records)
+            await until(lambda: world["s2"].live == 2)
+            await world["s1"].send(fork, "end")
+            assert (await world["s1"].process(fork).wait()).result[1] != f"s2/{records[0].pid}"
 
     run(main())
