@@ -319,10 +319,11 @@ def test_a_post_that_cannot_be_taken_holds_up_nobody():
         async with shards() as world:
             world["s2"].spawn(slow, 1, pid="slow")
             world["s1"].core.remote.post("s2", "stop", {"pid": "slow"})
+            world["s1"].core.remote.post("s2", "unwatch", {"ref": "r"})
             await world["s1"].send("s2/slow", "behind")
             await until(lambda: got == ["behind"])
 
-    run(main(), expected=("'stop' of shard s1 cannot be taken",))
+    run(main(), expected=("'stop' of shard s1 cannot be taken", "'unwatch' of shard s1 cannot be taken"))
 
 
 def test_an_answer_is_posted_however_many_wait(monkeypatch):

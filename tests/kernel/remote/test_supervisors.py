@@ -330,6 +330,31 @@ def test_marks_of_a_child_stay_with_it():
     run(main())
 
 
+def test_words_of_a_marked_child_mark_who_reads_them():
+    """A supervisor that tells its parent why a marked child ended marks it, and stays unmarked itself."""
+
+    async def marked(ctx):
+        ctx.own_process.core.taint.mark(ctx.pid, "a page")
+        ctx.exit("words of a page")
+
+    async def boss(ctx):
+        ctx.supervise([Child("m", marked, shard="s2")], strategy="stop", name="sup")
+        told = await ctx.receive()
+        return [told["reason"], told["child"]]
+
+    async def main():
+        async with Shards("s1", "s2", programs=[marked]) as world:
+            process = world["s1"].spawn(boss, pid="boss")
+            reason, child = (await process.wait()).result
+            assert reason == "words of a page"
+            assert world["s1"].taint.is_tainted("boss")
+            assert [pid for pid in world["s1"].taint.state.pids if pid not in ("boss", child)] == []
+            await until(lambda: world["s1"].live == 0)
+            assert child not in world["s1"].taint.state.pids
+
+    run(main())
+
+
 def kill_at(world: Shards, point: str, visit: int, others: tuple[str, ...]):
     """Return a hook that kills the shard which visits a point for the n-th time, and others with it."""
     left = [visit]
@@ -475,3 +500,38 @@ def test_killed_at_a_step(point):
 def test_killed_at_every_step(point, others):
     """The same at every visit of a point, also with other shards killed along."""
     assert under_fire(point, range(1, 90), others) > 0
+
+
+def test_children_begin_where_the_cluster_says():
+    """`near` and `resources` are asked for once: a child stays where it began when its supervisor comes back, and one
+    that belongs on the supervisor's own shard is a child like any other."""
+
+    async def main():
+        async with Shards("s1", "s2", "s3", programs=PROGRAMS) as world:
+            asked: list[Any] = []
+
+            def place(needs):
+                asked.append({key: value for key, value in needs.items() if value is not None and key != "tells"})
+                return "s1" if needs["near"] == "s1/x" else "s2"
+
+            world["s1"].core.remote.acts.place = place
+            specs = [
+                Child("a", worker, ("a",), resources={"gpu": 1}),
+                {"id": "b", "program": worker, "args": ("b",), "near": "s1/x"},
+                Child("c", worker, ("c",)),
+            ]
+            sup = await world["s1"].supervise(specs, pid="sup")
+            before = [child.pid for child in sup.which_children()]
+            assert asked == [{"resources": {"gpu": 1}}, {"near": "s1/x"}]
+            assert [pid.startswith("s2/") for pid in before] == [True, False, False]
+            await world.restart("s1")
+            world["s1"].core.remote.acts.place = lambda _needs: "s3"
+            sup = world["s1"].supervisor("sup")
+            assert [child.pid for child in await sup.which_children()] == before
+            await tell(world, sup, "a", "crash")
+            after = [child.pid for child in sup.which_children()]
+            assert after[0].startswith("s3/")
+            assert after[1:] == before[1:]
+            await sup.stop()
+
+    run(main())

@@ -311,6 +311,8 @@ class Ties(Part):
             remote.post(shard, "ended", _describe_end(process, ref, form, how), pid=pid, refusable=False)
         for ref in list(self._asking.get(pid, ())):
             self._give_up(ref)
+        for address in self.gone.get(pid, ()):
+            self._core.taint.forget(address)
         remote.note(self, {}, pid=pid)
 
     def _describe_exit(self, process: Process, how: Exit[Any]) -> dict[str, Any]:
@@ -331,6 +333,9 @@ class Ties(Part):
         if what == "ended":
             return self.awaited.get(data["ref"])
         if what == "exit":
+            gone = self.gone.get(data["to"], {})
+            if len(gone) >= _GONE_KEPT:
+                self._core.taint.forget(next(iter(gone)))  # the one that is not known any more from here on
             links = self.links.get(data["to"], ())
             return data["from"] in links or data["pid"] in links
         if what in ("link", "unlink"):
@@ -421,8 +426,10 @@ class Ties(Part):
         if process is None or process.exit is not None:
             return
         is_supervised = process.program == SUPERVISE and data["pid"] in self.gone.get(process.pid, ())
-        if not is_supervised:  # a supervisor hands nothing of a child that ended to the next one
+        if not is_supervised:
             take_mark(process, data, "the end of", data["pid"])
+        elif "mark" in data:  # a supervisor hands nothing of a child to the next one, and its words on only with this
+            self._core.taint.mark(data["pid"], "its shard", own=data["mark"].get("own") is True)
         error = error_from_row(data["error"]) if data.get("error") is not None else None
         self._parts.links.signal(process, ExitSignal(data["pid"], data["reason"], data["text"]), error)
 
