@@ -10,10 +10,10 @@ import pytest
 
 from lyra.cluster.calls import read_rows
 from lyra.core.clock import SystemClock
-from lyra.errors import ConfigError, Conflict, Denied, InvalidTransition, NoSuchInterrupt
+from lyra.errors import ConfigError, Conflict, Denied, InvalidTransition, NoSuchInterrupt, StoreError
 from lyra.kernel import Kernel
 from lyra.kernel.programs.context import Context
-from lyra.kernel.remote.posts import home_of
+from lyra.kernel.remote.part import home_of
 from tests.cluster.hosts_in_memory import MemoryCluster, run_cluster, until
 
 
@@ -58,6 +58,29 @@ def test_a_name_belongs_to_one_shard():
                 await client.spawn(waits, shard=shard, name="editor")
             with pytest.raises(Conflict, match=r"s1/.*, s2/"):
                 await client.whereis("editor")
+
+    run_cluster(main)
+
+
+def test_what_a_dead_host_has_is_not_told_as_missing():
+    """While a host is dead its names and questions are not said to be nowhere; taken over they are found again."""
+
+    async def main() -> None:
+        async with MemoryCluster("a", "b", programs=PROGRAMS) as world:
+            client = world.client
+            editor = await client.spawn(asks, shard="s1", name="editor")
+            (row,) = await until(lambda: _all(client.interrupts(), 1))
+            await world.kill(world.host_of("s1"))
+            with pytest.raises(StoreError):
+                await client.whereis("editor")
+            with pytest.raises(StoreError):
+                await client.resolve_interrupt(row["id"], {"approved": True})
+            await world.until_open()
+            found = await client.whereis("editor")
+            assert found is not None
+            await client.resolve_interrupt(row["id"], {"approved": True})
+            assert (await editor.wait()).result == "/True"
+            assert await client.whereis("editor") is None
 
     run_cluster(main)
 

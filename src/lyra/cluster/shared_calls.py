@@ -44,9 +44,23 @@ class SharedCalls:
 
     # ------------------------------------------------------------------ names
 
+    def _raise_if_partial(self, answers: list[tuple[str, Any]], what: str) -> None:
+        """Raise StoreError where a host did not answer or a shard is open nowhere: it may have what is not found."""
+        if any(isinstance(answer, BaseException) for _, answer in answers) or any(
+            self.view.address_of(shard) is None for shard in self.view.shards
+        ):
+            raise StoreError(
+                f"no shard that answers has {what}",
+                hint="some do not answer at the moment: try again, or say SHARD/PID",
+            )
+
     async def find_name(self, name: str) -> str | None:
-        """Return the address of the process of that name; Conflict where several shards have one."""
-        addresses = sorted(await self._gather("whereis", {"name": name}))
+        """Return the address of the process of that name; Conflict where several shards have one, StoreError where one
+        that does not answer might."""
+        answers = await self.ask_hosts("whereis", {"name": name}, timeout_s=_ASK_S)
+        addresses = sorted(address for _, answer in answers if isinstance(answer, list) for address in answer)
+        if not addresses:
+            self._raise_if_partial(answers, f"a process named {name!r}")
         if len(addresses) > 1:
             raise Conflict(
                 f"{len(addresses)} shards have a process named {name!r}: {', '.join(addresses)}",
@@ -99,14 +113,7 @@ class SharedCalls:
         for _, answer in answers:
             if isinstance(answer, str):
                 return answer
-        if any(isinstance(answer, BaseException) for _, answer in answers) or any(
-            self.view.address_of(shard) is None for shard in self.view.shards
-        ):
-            raise StoreError(
-                f"no shard that answers has the interrupt {interrupt_id!r}",
-                hint="some do not answer at the moment: try again, or say SHARD/PID",
-                id=interrupt_id,
-            )
+        self._raise_if_partial(answers, f"the interrupt {interrupt_id!r}")
         raise NoSuchInterrupt(f"no interrupt {interrupt_id!r}", hint="cluster.interrupts() lists them", id=interrupt_id)
 
     # ------------------------------------------------------------------ schedules

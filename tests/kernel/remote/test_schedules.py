@@ -239,7 +239,8 @@ def test_a_program_that_is_not_known_yet_is_waited_for():
     run_shards(main)
 
 
-def test_rights_and_marks_of_the_maker_bind_what_it_schedules():
+@pytest.mark.parametrize("place", [None, "b"])
+def test_rights_and_marks_of_the_maker_bind_what_it_schedules(place):
     """A program that may do little, and has read text from outside, schedules one that may not do more."""
 
     async def plans(ctx: Context) -> None:
@@ -247,7 +248,7 @@ def test_rights_and_marks_of_the_maker_bind_what_it_schedules():
         kernel.taint.mark(ctx.pid, "a page")
 
         async def act() -> None:
-            kernel.schedules.add("job", works, every_s=30, shard="b")
+            kernel.schedules.add("job", works, every_s=30, shard=place)
 
         await ctx.do(act)
 
@@ -258,9 +259,9 @@ def test_rights_and_marks_of_the_maker_bind_what_it_schedules():
             await asyncio.sleep(61)
             await shards.settle()
             pid = created(shards, "job")[0]
-            process = shards["b"].processes[pid]
-            assert not process.grant.is_all
-            assert shards["b"].taint.is_tainted(pid)
+            kernel = shards[place or shards.home_of("job")]
+            assert not kernel.processes[pid].grant.is_all
+            assert kernel.taint.is_tainted(pid)
 
     run_shards(main)
 
