@@ -72,8 +72,39 @@ async def _spawn(host: Host, data: dict[str, Any]) -> str:
     if "grant" in data:
         options["grant"] = Grant.from_data(data["grant"])
     args = kernel.programs.arguments(program, data["args"])
-    handle = await kernel.spawn(program, *args, pid=data["pid"], **options)
+    within = data.get("within")
+    if within is None or data["pid"] in kernel.processes:
+        handle = await kernel.spawn(program, *args, pid=data["pid"], **options)
+        return str(handle.pid)
+    loans = kernel.core.remote.loans
+    scope = loans.borrow(data["pid"], within["home"], within, options.get("budget") or {})
+    try:
+        handle = kernel.spawn(program, *args, pid=data["pid"], **{**options, "budget": scope})
+    except BaseException:
+        loans.give_up(scope)
+        raise
+    loans.process_started(kernel.processes[handle.pid])
+    await handle
     return str(handle.pid)
+
+
+async def _budget(host: Host, data: dict[str, Any]) -> dict[str, Any]:
+    """Make a budget of the cluster, or end it; gives what is used of it."""
+    kernel = host.kernel_of(data["shard"])
+    loans = kernel.core.remote.loans
+    if "limits" in data:
+        loans.share(data["name"], data["limits"])
+    figures: dict[str, Any] = loans.read_shared(data["name"])
+    if data.get("close"):
+        loans.close_shared(data["name"])
+    await kernel.durable()
+    return figures
+
+
+async def _share(host: Host, data: dict[str, Any]) -> dict[str, Any]:
+    """Lend a share of a rate limit whose home is here."""
+    answer: dict[str, Any] = await host.kernel_of(data["shard"]).core.remote.shares.answer(data)
+    return answer
 
 
 async def _wait(host: Host, data: dict[str, Any]) -> dict[str, Any] | None:
@@ -317,6 +348,8 @@ async def _status(host: Host, _data: dict[str, Any]) -> dict[str, Any]:
 CALLS: Final[dict[str, Callable[[Host, dict[str, Any]], Awaitable[Any]]]] = {
     "take": _take,
     "spawn": _spawn,
+    "budget": _budget,
+    "share": _share,
     "wait": _wait,
     "kill": _kill,
     "give": _give,

@@ -20,7 +20,7 @@ from typing import Any, Final
 from lyra.cluster import placement
 from lyra.cluster.directory import Directory, PostgresDirectory, View
 from lyra.cluster.peers import Carrier, GrpcCarrier, Unreachable, call_while
-from lyra.cluster.shared_calls import SharedCalls
+from lyra.cluster.shared_calls import SharedBudget, SharedCalls
 from lyra.core import codec
 from lyra.core.budgets.budget import Budget
 from lyra.core.clock import loop_clock
@@ -54,6 +54,7 @@ class Cluster(SharedCalls):
         self._sent: dict[str, tuple[str, int]] = {}  # shard → as whom, and the number of the last message to it
         self._turns: dict[str, asyncio.Lock] = {}  # messages to one shard go one after the other
         self._writer: Writer | None = None
+        self.within: SharedBudget | None = None  # all that this client spawns spends from it
         self._looked_s = 0.0
 
     async def __aenter__(self) -> Cluster:
@@ -66,6 +67,9 @@ class Cluster(SharedCalls):
         await self.close()
 
     async def close(self) -> None:
+        if self.within is not None and self.within.name.startswith("~"):  # of this connection; those that run spend on
+            with suppress(LyraError):
+                await self.within.close()
         await self._carrier.close()
         writer, self._writer = self._writer, None
         if writer is not None:
@@ -98,6 +102,9 @@ class Cluster(SharedCalls):
         """Start a program (or an Agent, with its budget and supervision) on the cluster; returns when it is durable. An
         existing pid of the shard gives that process.
 
+        `budget` is its own limits, or a budget that several spend from (`await cluster.budget(…)`). With
+        `connect(url, budget=…)` it lies inside that one.
+
         The hosts know programs by name, from what they were started with: `lyra cluster start --load FILE.py`.
         """
         word = program if isinstance(program, str) else get_qualified_name(program_of(program))
@@ -111,8 +118,15 @@ class Cluster(SharedCalls):
             data["name"] = name
         if priority is not None:
             data["priority"] = priority
-        if budget is not None:
-            data["budget"] = Budget.of(budget).to_data()["limits"]
+        within = budget if isinstance(budget, SharedBudget) else self.within
+        if within is not None:
+            data["within"] = within.terms()
+        own = {} if budget is within else Budget.of(budget).to_data()["limits"]
+        seconds = [some["seconds"] for some in (own, within.limits if within else {}) if "seconds" in some]
+        if seconds:
+            own["seconds"] = min(seconds)
+        if own:
+            data["budget"] = own
         if grant is not None:
             data["grant"] = Grant.of(grant).to_data()
         where = shard or placement.place(await self.refresh(), needs)
@@ -283,12 +297,22 @@ class _Connecting:
             await self._cluster.close()
 
 
-def connect(url: str, *, patience_s: float = PATIENCE_S) -> _Connecting:
-    """Connect to the cluster in a PostgreSQL database: `async with connect(url) as cluster`, or await it."""
+def connect(url: str, *, budget: Any = None, patience_s: float = PATIENCE_S) -> _Connecting:
+    """Connect to the cluster in a PostgreSQL database: `async with connect(url) as cluster`, or await it.
+
+    With `budget` all that is spawned spends from that one budget, on whatever shard it runs.
+    """
 
     async def make() -> Cluster:
         directory = await asyncio.to_thread(PostgresDirectory, url, make=False)
         cluster = Cluster(directory, GrpcCarrier(directory.secret), patience_s=patience_s)
-        return await cluster.__aenter__()
+        await cluster.__aenter__()
+        if budget is not None:
+            try:
+                cluster.within = await cluster.budget(budget)
+            except BaseException:
+                await cluster.close()
+                raise
+        return cluster
 
     return _Connecting(make)

@@ -10,6 +10,10 @@ from typing import Any, Unpack
 
 from lyra.cluster.directory import View
 from lyra.cluster.event_stream import EventStream
+from lyra.core.budgets.budget import Budget
+from lyra.core.checking.check import short_text
+from lyra.core.ids import unique_id
+from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.errors import ConfigError, Conflict, NoSuchInterrupt, StoreError
 from lyra.kernel.interrupts.interrupt import Answer
 from lyra.kernel.remote.part import home_of
@@ -18,10 +22,49 @@ from lyra.kernel.remote.schedules import When, check_schedule_name, make_entry
 _ASK_S = 3.0
 
 
+class SharedBudget:
+    """A budget that processes on all shards spend from: `await cluster.budget("$20")`, `spawn(…, budget=scope)`."""
+
+    def __init__(self, calls: SharedCalls, name: str, home: str, limits: dict[str, Any]) -> None:
+        self._calls = calls
+        self.name = name
+        self.home = home  # the shard that keeps it
+        self.limits = limits
+
+    def __repr__(self) -> str:
+        return f"<SharedBudget {self.name} {self.limits}>"
+
+    def terms(self) -> dict[str, Any]:
+        """Return what a shard has to know of it that begins a process."""
+        return {"home": self.home, "shared": self.name, "limits": Budget.of(self.limits).blocking()}
+
+    async def read(self) -> dict[str, Any]:
+        """Return its limits, what is used as far as its home knows, and what is lent beside that."""
+        return await self._call({})
+
+    async def close(self) -> None:
+        """Say that no new process needs it. Those that have it spend on; then it may be forgotten."""
+        await self._call({"close": True})
+
+    async def _call(self, data: dict[str, Any]) -> dict[str, Any]:
+        asked = {"shard": self.home, "name": self.name, **data}
+        figures: dict[str, Any] = await self._calls.call_shard(self.home, "budget", asked)
+        return figures
+
+
 class SharedCalls:
     """See the module."""
 
     view: View
+
+    async def budget(self, limits: Any, *, name: str | None = None) -> SharedBudget:
+        """Make a budget for processes on all shards; the one of that name, where there is one with these limits."""
+        word = short_text(name or f"~{unique_id()}", "a budget's name", most=NAME_LENGTH_MAX)
+        view = self.view if self.view.shards else await self.refresh()
+        data = Budget.of(limits).to_data()["limits"]
+        scope = SharedBudget(self, word, home_of(f"budget {word}", view.shards), data)
+        await scope._call({"limits": data})
+        return scope
 
     async def refresh(self) -> View:
         raise NotImplementedError

@@ -184,11 +184,7 @@ class Recovery:
         core = self._core
         created = state.created
         parent = self._rebuilt.get(created.parent)
-        scope = parent.budget if parent is not None else core.budget
-        if JoinableBudget.is_saved_in(created.budget):
-            scope = JoinableBudget(scope, (created.budget or {}).get("limits"))
-        elif created.budget is not None:
-            scope = scope.child(created.budget.get("limits"))
+        scope = self._rebuild_scope(pid, created, core.budget if parent is None else parent.budget)
         right = parent.grant if parent is not None else core.grant
         if created.grant is not None:
             # Narrowed once more by today's root: what the journal allows, the user may have taken back since.
@@ -238,6 +234,16 @@ class Recovery:
                 core.is_before_id.add(pid)
             self._lifetimes.enter(process)
             self._refill(process, state)
+        if core.remote is not None:
+            core.remote.loans.restore(process)
+
+    def _rebuild_scope(self, pid: str, created: rows.Created, scope: Budget) -> Budget:
+        """Return the budget of a process, inside `scope` or what another shard lends."""
+        if self._core.remote is not None:
+            scope = self._core.remote.loans.scope_of(pid) or scope
+        if JoinableBudget.is_saved_in(created.budget):
+            return JoinableBudget(scope, (created.budget or {}).get("limits"))
+        return scope if created.budget is None else scope.child(created.budget.get("limits"))
 
     def bring_ended(self, pid: str) -> Process | None:
         """Return a process that ended and whose state was put away, for a caller that asks how it ended."""

@@ -417,6 +417,26 @@ class Budget:
         self._used += usage.packed
         self._taken += usage.packed
 
+    # ------------------------------------------------------------ lending to other shards
+    def hold(self, usage: Usage) -> Reservation:
+        """Reserve without asking for room: the journal says that it is reserved."""
+        for scope in self._chain:
+            scope._taken += usage.packed
+        return Reservation(self, usage.packed)
+
+    def full_scopes(self, usage: Usage) -> list[Budget]:
+        """Return the scopes that have no room for `usage`, nearest first."""
+        asked = usage.packed
+        guards = (asked + _BELOW_GUARDS) & _GUARDS
+        return [scope for scope in self._chain if (scope._room - scope._taken - asked) & guards != guards]
+
+    def blocking(self) -> dict[str, int]:
+        """Return the limits here and above that block, the least of each dimension."""
+        chain = [scope for scope in self._chain if scope.on_exceed == "block"]
+        rows = [lanes(scope._limits) for scope in chain] or [[_UNLIMITED] * len(DIMENSIONS)]
+        lowest = [min(limits) for limits in zip(*rows, strict=True)]
+        return {name: limit for name, limit in zip(DIMENSIONS, lowest, strict=True) if limit != _UNLIMITED}
+
     # ------------------------------------------------------------ reading
     def remaining(self, dimension: str = "usd") -> Money | int | None:
         """Return the least of limit − used − reserved here and above, never below 0; None without a limit."""
@@ -530,7 +550,8 @@ class Budget:
         excesses = []
         for scope in self.chain():
             if scope.on_exceed == mode:
-                limits, used, taken = lanes(scope._limits), lanes(scope._used), lanes(scope._taken)
+                limits = lanes(scope._room - _GUARDS if mode == "block" else scope._limits)
+                used, taken = lanes(scope._used), lanes(scope._taken)
                 excesses += [
                     Excess(scope.name, DIMENSIONS[i], limits[i], used[i], taken[i] - used[i], amount)
                     for i, amount in usage.items

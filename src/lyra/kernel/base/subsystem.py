@@ -12,7 +12,7 @@ all it may use is in the row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Protocol
 
 from lyra.core import codec
@@ -143,6 +143,12 @@ def make_fresh(state: State) -> State:
     """Return a state of the same kind that has not taken a row; one that is made of parts says how (`fresh`)."""
     made: State = getattr(state, "fresh", type(state))()
     return made
+
+
+def list_needed(state: State) -> Iterable[str]:
+    """Return the processes that a state refers to and that must not be put away, if it has any."""
+    needed = getattr(state, "list_needed", None)
+    return () if needed is None else needed()
 
 
 def apply(state: State, record: Record) -> None:

@@ -24,6 +24,7 @@ from lyra.core.effect import Charged, Effect, canonical_hash
 from lyra.core.faultpoint import SimulatedCrash, point
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX, EFFECT_VALUE_BYTES_MAX
 from lyra.errors import (
+    BudgetExceeded,
     CapabilityDenied,
     ConfigError,
     EffectFailed,
@@ -265,13 +266,21 @@ class Door:
         if effect.needy and not (process.grant.is_all and effect.needs is not None):
             for need in effect.needs_for(attempt.args, attempt.kwargs):
                 process.grant.check(need)
-        if effect.quote is not None:
-            attempt.cost = effect.quote(process.budget, *attempt.args, **attempt.kwargs)
-        if attempt.cost.packed:
-            attempt.reservation = reservation = process.budget.reserve(attempt.cost)
-            if reservation.over:
-                over = [excess.to_data() for excess in reservation.over]
-                self._core.publish(process.pid, "budget.warning", {"effect": effect.name, "over": over})
+        if attempt.reservation is None:
+            if effect.quote is not None:
+                if self._core.remote is not None and self._core.remote.loans.is_borrower(process):
+                    return self._admit_in_time(attempt, was_admitted=was_admitted)
+                attempt.cost = effect.quote(process.budget, *attempt.args, **attempt.kwargs)
+            if attempt.cost.packed:
+                try:
+                    attempt.reservation = process.budget.reserve(attempt.cost)
+                except BudgetExceeded:
+                    if self._core.remote is None:
+                        raise
+                    return self._admit_in_time(attempt, was_admitted=was_admitted)
+        if attempt.reservation is not None and attempt.reservation.over:
+            over = [excess.to_data() for excess in attempt.reservation.over]
+            self._core.publish(process.pid, "budget.warning", {"effect": effect.name, "over": over})
         if not effect.gated:
             return None
         gate = attempt.gate = self._declared.gate(effect)
@@ -280,6 +289,15 @@ class Door:
             gate.readmit()
             return None
         return gate.admit(process, attempt.tokens)
+
+    async def _admit_in_time(self, attempt: Attempt, *, was_admitted: bool) -> None:
+        """Reserve the budget once there is room for it, of which other shards may have some, and go on."""
+        attempt.cost, attempt.reservation = await self._core.remote.loans.room.admit(
+            attempt.process, attempt.effect, attempt.cost, attempt.args, attempt.kwargs
+        )
+        turn = self._admit(attempt, was_admitted=was_admitted)
+        if turn is not None:
+            await turn
 
     def _record_refusal(self, attempt: Attempt, refusal: BaseException) -> None:
         """It was not let through, or cancelled while it waited for its turn."""
@@ -339,7 +357,7 @@ class Door:
                 return answer.data if effect.skipped is None else effect.skipped(answer.data)
             if answer.decision != "retry":
                 raise _in_doubt(attempt)
-            self._reserve_anew(attempt)
+            await self._reserve_anew(attempt)
             if attempt.gate is not None:
                 attempt.gate.readmit()
             if self._core.journal is not None:
@@ -351,7 +369,7 @@ class Door:
             except OutcomeUnknown:
                 continue
 
-    def _reserve_anew(self, attempt: Attempt) -> None:
+    async def _reserve_anew(self, attempt: Attempt) -> None:
         """Reserve for one more attempt: what was reserved for the one that was lost stays charged."""
         if attempt.reservation is None:
             return
@@ -361,7 +379,12 @@ class Door:
             row = rows.Finished(attempt.key, error={"code": "cut_off"}, usage=_data(attempt.cost))
             self._core.journal.write(attempt.process.pid, "effect.finished", rows.encode(row))
         cost, attempt.cost = attempt.cost, NOTHING  # spent: a refusal costs nothing more
-        attempt.reservation = attempt.process.budget.reserve(cost)
+        try:
+            attempt.reservation = attempt.process.budget.reserve(cost)
+        except BudgetExceeded:
+            if self._core.remote is None:
+                raise
+            attempt.reservation = await self._core.remote.loans.room.reserve(attempt.process.budget, cost)
         attempt.cost = cost
 
     async def _run(self, attempt: Attempt) -> Any:

@@ -64,7 +64,7 @@ class Gate:
     ) -> None:
         self._core = core
         self._state = state
-        self._label = ""
+        self.label = ""
         self.name = name
         self._bucket = admission.bucket
         self._strategy = limit.strategy if limit is not None else "queue"
@@ -73,10 +73,15 @@ class Gate:
         self._per_call = self._breaker is not None and self._breaker.circuit_breaker.per == "call"
         self._line: deque[deque[Any]] = deque()
         self._busy = False
+        self._shares: Any = None  # of a limit that holds over the shards of a cluster: remote.shares.SharedBucket
         if core.journal is not None:
             limits_word = _limits(limit, self._breaker).hex()[:16]
-            self._label = f"{name} {limits_word}"
-            self._come_back([self._label, *(f"{old} {limits_word}" for old in old_names(name))])
+            if limit is not None and core.remote is not None:
+                shared = core.remote.shares.make_bucket(f"{name} {limits_word}", limit)
+                if shared is not None:
+                    self._bucket = self._shares = shared
+            self.label = f"{name} {limits_word}"
+            self._come_back([self.label, *(f"{old} {limits_word}" for old in old_names(name))])
 
     # ------------------------------------------------------------------ across restarts
 
@@ -98,9 +103,9 @@ class Gate:
     def _journal_levels(self) -> None:
         """Journal the levels, beside the rows of the call that changed them."""
         core = self._core
-        if self._label and not core.stopping:
+        if self.label and not core.stopping:
             now = core.clock.monotonic()
-            row: dict[str, Any] = {"gate": self._label}
+            row: dict[str, Any] = {"gate": self.label}
             if self._bucket is not None:
                 row["levels"] = self._bucket.to_data(now)
             if self._breaker is not None:
@@ -136,7 +141,7 @@ class Gate:
             wait_s = 0.0 if self._busy else self._bucket.take(self._core.clock.monotonic(), tokens)
             if self._busy or wait_s > 0:
                 return self._admit_in_turn(process, wait_s, tokens, again)
-            if self._label:
+            if self.label:
                 self._journal_levels()
         if self._breaker is not None and self._breaker.state != "closed":
             self._pass_breaker(self._breaker, tokens, again)
@@ -176,11 +181,16 @@ class Gate:
         """Note that a call took so many tokens a minute more (negative: fewer) than were set aside for it."""
         if self._bucket is not None:
             self._bucket.adjust(tokens)
-            if self._label:
+            if self.label:
                 self._journal_levels()
 
     async def _queue(self, process: Process, wait_s: float, tokens: int) -> None:
         """First come, first served: only the head of the line asks the bucket."""
+        if self._shares is not None and self._strategy != "queue" and not self._busy:
+            await self._shares.fetch(tokens)  # whether it is over its rate is known at the home of the limit
+            if not self._busy and self._shares.take(self._core.clock.monotonic(), tokens) == 0:
+                self._journal_levels()
+                return
         if self._strategy == "reject":
             raise RateLimited(
                 f"{self.name} is over its rate; the next call fits in {wait_s:.2f} s",
@@ -210,6 +220,8 @@ class Gate:
         self._busy = True
         try:
             while (wait_s := bucket.take(self._core.clock.monotonic(), tokens)) > 0:
+                if self._shares is not None:
+                    wait_s = await self._shares.fetch(tokens)
                 await self._core.pause(process, wait_s)
             self._journal_levels()
         finally:
@@ -242,8 +254,17 @@ class Gate:
         else:
             self._breaker.abandon()
 
+    def move_breaker(self, data: list[Any]) -> None:
+        """Do as the breaker of this gate on another shard, which has opened or closed."""
+        if self._breaker is not None:
+            self._breaker.load(data, self._core.clock.monotonic())
+            self._journal_levels()
+
     def _tell(self, state: str | None) -> None:
         """Call the breaker's callbacks. One that fails has no say in what becomes of the call."""
+        remote = self._core.remote
+        if remote is not None and self.label and self._breaker is not None and state in ("open", "closed"):
+            remote.shares.tell_breaker(self.label, state, self._breaker.failures)
         callback = self._breaker.circuit_breaker.callback(state) if state and self._breaker is not None else None
         if callback is None:
             return

@@ -192,7 +192,8 @@ class Fold:
 
     def _take_out(self, pids: Collection[str]) -> dict[str, ProcessState]:
         """Remove ended processes, but for those above one that stays. What they spent counts for the parent."""
-        needed = self._above(self.processes.keys() - pids)
+        held = {pid for state in self.states.values() for pid in subsystem.list_needed(state)}
+        needed = self._above((self.processes.keys() - set(pids)) | (held & self.processes.keys())) | held
         taken = {pid: self.processes[pid] for pid in pids if pid not in needed}
         for pid, state in sorted(taken.items(), key=lambda item: item[1].created_seq, reverse=True):  # from below
             del self.processes[pid]

@@ -298,6 +298,8 @@ class Lifetimes:
         if process.kill_reason is not None:
             return
         self._tell_to_end(process, TIME_IS_UP)
+        if self._core.remote is not None:
+            self._core.remote.ties.stop_children(process, TIME_IS_UP, _KILL_GRACE_S, None)
         if process.coroutine is None:
             self.finish_stopped(process, TIME_IS_UP)
         else:

@@ -150,8 +150,15 @@ class Acts(Part):
             data["recovery_attempts"] = attempts
         if not grant.is_all:
             data["grant"] = grant.to_data()
-        if options.get("budget") is not None:
-            data["budget"] = Budget.of(options["budget"]).to_data()["limits"]
+        limits = Budget.of(options.get("budget")).to_data()["limits"]
+        loan = remote.loans.lend(process, shard, limits)
+        if loan is not None:
+            data["loan"] = loan
+        seconds = _time_left(parts, process, limits)
+        if seconds is not None:
+            limits["seconds"] = seconds
+        if limits:
+            data["budget"] = limits
         return data
 
     # ------------------------------------------------------------------ what arrives
@@ -160,17 +167,31 @@ class Acts(Part):
         remote, pid, by = self._remote, data["pid"], data.get("by", "")  # a schedule may be of nobody here
         refusal: dict[str, Any] | None = None
         try:
-            self._begin(data)
+            self._begin(sender, data)
         except Exception as error:  # noqa: BLE001 - arguments of another version may not fit in any way
             refusal = error_to_row(error)
             remote.note(self, {"refused": refusal, "by": by}, pid=pid)
         if data.get("tells"):
             remote.messages.tell(by, Started(remote.address_of(pid), refusal))
 
-    def _begin(self, data: dict[str, Any]) -> None:
-        core, parts, pid = self._core, self._parts, data["pid"]
-        if pid in core.processes:
-            raise NameTaken(f"there is a process {pid!r} already", pid=pid)
+    def _begin(self, sender: str, data: dict[str, Any]) -> None:
+        loans, budget = self._remote.loans, data.get("budget")
+        if data["pid"] in self._core.processes:
+            if data.get("loan") is not None:
+                loans.decline(sender, data["loan"])
+            raise NameTaken(f"there is a process {data['pid']!r} already", pid=data["pid"])
+        loan = None if data.get("loan") is None else loans.borrow(data["pid"], sender, data["loan"], budget or {})
+        try:
+            process = self._start(data, budget if loan is None else loan)
+        except BaseException:
+            if loan is not None:
+                loans.give_up(loan)
+            raise
+        loans.process_started(process)
+        take_mark(process, data, "its parent", data.get("by", ""))
+
+    def _start(self, data: dict[str, Any], budget: Any) -> Process:
+        parts, pid = self._parts, data["pid"]
         program = parts._programs.get(data["program"])
         if program is None:
             raise unknown_program(data["program"])
@@ -178,13 +199,13 @@ class Acts(Part):
         if by:
             self._remote.note(self, {"parent": by}, pid=pid)
         try:
-            process = parts.lifetimes.start(
+            return parts.lifetimes.start(
                 program,
                 tuple(parts._programs.arguments(program, data["args"])),
                 parent=None,
                 pid=pid,
                 name=data.get("name"),
-                budget=data.get("budget"),
+                budget=budget,
                 grant=None if data.get("grant") is None else Grant.from_data(data["grant"]),
                 priority=data.get("priority"),
                 recovery_attempts=data.get("recovery_attempts"),
@@ -194,4 +215,14 @@ class Acts(Part):
             if by:
                 self._remote.note(self, {"parent": None}, pid=pid)
             raise
-        take_mark(process, data, "its parent", by)
+
+
+def _time_left(parts: KernelParts, process: Process, limits: Mapping[str, Any]) -> float | None:
+    """Return the seconds that the scopes of a process leave to a child, which may have `limits` of its own."""
+    now = parts.core.clock.monotonic()
+    times = [] if limits.get("seconds") is None else [float(limits["seconds"])]
+    for scope in process.budget.chain():
+        due = parts.lifetimes.deadlines.due(scope)
+        if due is not None:
+            times.append(max(due - now, 0.001))
+    return min(times, default=None)

@@ -68,6 +68,13 @@ class Part:
     def take(self, sender: str, what: str, data: dict[str, Any], before: Any) -> None:
         """Do what a post says."""
 
+    def list_needed(self) -> Iterable[str]:
+        """Return the processes that it refers to and that must not be put away when they have ended."""
+        return ()
+
+    def process_started(self, process: Process) -> None:
+        """Note that a process that another one of this shard starts begins."""
+
     def process_ended(self, process: Process, how: Any) -> None:
         """Note that a process of this shard has ended."""
 
@@ -102,6 +109,9 @@ class RemoteState:
             self._empty[part.NAME] = codec.encode(part.dump())
         for what in part.SENDS:
             self.by_post[what] = part
+
+    def list_needed(self) -> Iterable[str]:
+        return [pid for part in self.parts.values() for pid in part.list_needed()]
 
     def fresh(self) -> RemoteState:
         """Return a state with the same parts that has not taken a row, for a snapshot: see `Part.load`."""

@@ -39,10 +39,12 @@ from lyra.kernel.remote.acts import Acts
 from lyra.kernel.remote.asks import Asks
 from lyra.kernel.remote.groups import SharedGroups
 from lyra.kernel.remote.handle import HandleAbroad
+from lyra.kernel.remote.loans import Loans
 from lyra.kernel.remote.messages import Messages
 from lyra.kernel.remote.part import CLIENT, Part, RemoteState, home_of
 from lyra.kernel.remote.schedules import Schedules
 from lyra.kernel.remote.services import SharedServices
+from lyra.kernel.remote.shares import Shares
 from lyra.kernel.remote.ties import Ties
 
 if TYPE_CHECKING:
@@ -81,11 +83,13 @@ class Remote(Subsystem):
         self.messages = Messages(parts, self)
         self.acts = Acts(parts, self)
         self.ties = Ties(parts, self)
+        self.loans = Loans(parts, self)
+        self.shares = Shares(parts, self)
         self.groups = SharedGroups(parts, self)
         self.schedules = Schedules(parts, self)
         self.services = SharedServices(parts, self)
         self.asks = Asks(parts, self)
-        shared: list[Part] = [self.groups, self.schedules, self.services, self.asks]
+        shared: list[Part] = [self.loans, self.shares, self.groups, self.schedules, self.services, self.asks]
         self.parts: list[Part] = [self.messages, self.acts, self.ties, *shared]
         self.parts += [make_part(parts, self) for make_part in make or ()]
         for part in self.parts:
@@ -306,6 +310,10 @@ class Remote(Subsystem):
             ContextVars().run(self._take, sender, what, whole, {"from": sender, "n": 0, "what": what, "again": place})
 
     # ------------------------------------------------------------------ moments
+
+    def process_started(self, parent: Any, process: Any) -> None:  # noqa: ARG002 (one signature)
+        for part in self.parts:
+            part.process_started(process)
 
     def process_ended(self, process: Process, how: Any) -> None:
         for part in self.parts:

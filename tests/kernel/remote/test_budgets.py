@@ -1,0 +1,342 @@
+"""Budgets that processes on several shards spend from."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from lyra.core.budgets.budget import Usage
+from lyra.core.effect import effect
+from lyra.core.faultpoint import SimulatedCrash, intercept
+from lyra.errors import BudgetExceeded
+from lyra.testing import run_in_virtual_time
+from tests.kernel.remote.budget_shards import Provider, Shards
+
+PROVIDER = Provider()
+
+
+@effect(idempotent=True)
+async def charge(who: str, cost: int) -> int:
+    return await PROVIDER.charge(who, cost)
+
+
+async def spend(ctx, who, costs, most):
+    """Spend until the budget is over; gives how often that went well."""
+    done = 0
+    for number in range(most):
+        cost = costs[number % len(costs)]
+        try:
+            await ctx.do(charge, who, cost, cost=Usage(usd=cost, tool_calls=1))
+        except BudgetExceeded:
+            break
+        done += 1
+    return done
+
+
+async def spend_abroad(ctx, shards, costs, most):
+    children = [ctx.spawn(spend, shard, costs, most, shard=shard) for shard in shards]
+    return [(await child.wait()).result for child in children]
+
+
+async def spend_in_turn(ctx, shards, costs, most):
+    """Spend here, and have the next shard spend beside it, and the next one beside that."""
+    child = ctx.spawn(spend_in_turn, shards[1:], costs, most, shard=shards[0]) if shards else None
+    done = await spend(ctx, f"before {len(shards)}", costs, most)
+    return done + (0 if child is None else (await child.wait()).result)
+
+
+PROGRAMS: list[Any] = [spend, spend_abroad, spend_in_turn]
+
+
+def begin(takes_s: float = 0.0) -> Provider:
+    global PROVIDER
+    PROVIDER = Provider(takes_s)
+    return PROVIDER
+
+
+def test_children_abroad_spend_the_budget_of_their_parent_and_no_more():
+    """All of the limit is spent, and the parent's own figures say so when the loans are over."""
+    provider = begin()
+
+    async def main():
+        async with Shards("a", "b", "c", programs=PROGRAMS) as shards:
+            kernel = shards.kernels["a"]
+            parent = kernel.spawn(spend_abroad, ["b", "c"], [10], 1_000, budget={"usd": 2_000})
+            ended = await parent.wait()
+            await shards.until(lambda: not shards.outstanding())
+            return ended.result, kernel.processes[parent.pid]
+
+    (one, two), parent = run_in_virtual_time(main())
+    assert one + two == 200
+    assert provider.spent == 2_000
+    assert parent.budget.usage == parent.spent == Usage(usd=2_000, tool_calls=200)
+    assert parent.budget.reserved("usd") == 0
+
+
+def test_four_shards_spend_one_budget_with_few_trips():
+    """20 000 effects at the limit: never above it, at least 99 % of it spent, at most one trip in 20 effects."""
+    provider = begin()
+    effects = 20_000
+
+    async def main():
+        async with Shards("a", "b", "c", "d", programs=PROGRAMS) as shards:
+            handle = shards.kernels["a"].spawn(
+                spend_abroad, ["a", "b", "c", "d"], [7], effects, budget={"usd": 7 * effects, "tool_calls": 2 * effects}
+            )
+            ended = await handle.wait()
+            await shards.until(lambda: not shards.outstanding())
+            return sum(ended.result), shards.told
+
+    done, told = run_in_virtual_time(main())
+    trips = told["budget.ask"] + told["budget.call"]
+    print(f"{done} effects, {trips} trips: {dict(told)}")
+    assert done == sum(provider.performed.values()) <= effects
+    assert done >= 0.99 * effects
+    assert trips <= effects / 20
+
+
+def test_each_dimension_is_lent_and_each_holds():
+    """Calls run out before money: the limit that is met first holds over all shards."""
+    begin()
+
+    async def main():
+        async with Shards("a", "b", "c", programs=PROGRAMS) as shards:
+            budget = {"usd": 10_000, "tool_calls": 101}
+            handle = shards.kernels["a"].spawn(spend_abroad, ["b", "c"], [10, 20], 1_000, budget=budget)
+            return sum((await handle.wait()).result)
+
+    assert run_in_virtual_time(main()) == 101
+
+
+def test_a_borrower_lends_on():
+    """A chain of four shards: each spends, and starts the next, inside one budget."""
+    provider = begin()
+
+    async def main():
+        async with Shards("a", "b", "c", "d", programs=PROGRAMS) as shards:
+            handle = shards.kernels["a"].spawn(spend_in_turn, ["b", "c", "d"], [10, 30], 1_000, budget={"usd": 30_000})
+            ended = await handle.wait()
+            await shards.until(lambda: not shards.outstanding())
+            return ended.result, shards.kernels["a"].processes[handle.pid]
+
+    _, parent = run_in_virtual_time(main())
+    assert 30_000 - 30 < provider.spent <= 30_000
+    assert parent.spent.usd == provider.spent
+
+
+async def spend_with_limit(ctx, limit):
+    child = ctx.spawn(spend, "child", [10], 1_000, shard="b", budget=limit)
+    return (await child.wait()).result
+
+
+async def wait_with_seconds(ctx, seconds):
+    child = ctx.spawn(sleep_long, shard="b", **({} if seconds is None else {"budget": {"seconds": seconds}}))
+    return (await child.wait()).reason
+
+
+async def sleep_long(ctx):
+    await ctx.sleep(1_000)
+
+
+PROGRAMS += [spend_with_limit, wait_with_seconds, sleep_long]
+
+
+@pytest.mark.parametrize(
+    ("own", "limit", "expected"),
+    [
+        ({"usd": 300}, {"usd": 200}, 20),
+        ({"usd": 300}, {"usd": 900}, 30),
+        ({"tool_calls": 7}, {"usd": 200}, 7),
+        (None, {"usd": 200}, 20),
+        ({"usd": 300}, {"usd": 200, "on_exceed": "warn"}, 30),
+        ({"usd": 300, "on_exceed": "warn"}, {"usd": 200}, 20),
+        ({"usd": 0}, None, 0),
+    ],
+)
+def test_a_budget_of_a_child_abroad_lies_inside_that_of_its_parent(own, limit, expected):
+    begin()
+
+    async def main():
+        async with Shards("a", "b", programs=PROGRAMS) as shards:
+            return (await shards.kernels["a"].spawn(spend_with_limit, limit, budget=own).wait()).result
+
+    assert run_in_virtual_time(main()) == expected
+
+
+@pytest.mark.parametrize(("parents", "own"), [(20, None), (None, 20), (20, 50)])
+def test_seconds_travel_too(parents, own):
+    """The deadline of the parent's budget, or the child's own, ends the child."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with Shards("a", "b", programs=PROGRAMS) as shards:
+            budget = None if parents is None else {"seconds": parents}
+            shards.kernels["a"].spawn(wait_with_seconds, own, budget=budget)
+            kernel = shards.kernels["b"]
+            await shards.until(lambda: kernel.live == 1)
+            began = loop.time()
+            await shards.until(lambda: kernel.live == 0)
+            return loop.time() - began
+
+    assert 19 <= run_in_virtual_time(main()) <= 26
+
+
+def test_a_parent_that_finds_no_room_calls_back_what_its_children_do_not_use():
+    """The unused portion of a child that waits is the parent's again, and a child's of another child."""
+    begin()
+
+    async def hold_and_spend(ctx):
+        ctx.spawn(sleep_long, shard="b")
+        ctx.spawn(sleep_long, shard="c")
+        return await spend(ctx, "parent", [10], 1_000)
+
+    async def main():
+        async with Shards("a", "b", "c", programs=[*PROGRAMS, hold_and_spend]) as shards:
+            result = (await shards.kernels["a"].spawn(hold_and_spend, budget={"usd": 1_000}).wait()).result
+            return result, shards.told["budget.call"]
+
+    assert run_in_virtual_time(main()) == (100, 2)
+
+
+# ---------------------------------------------------------------------- crashes
+
+STEPS = ("remote.delivered", "remote.taken", "fact.written", "journal.before_commit", "journal.after_commit")
+DOORS = ("door.admitted", "door.started", "door.performed", "door.finished", "process.spawned", "process.exiting")
+
+
+async def run_with_crashes(shards: Shards, hook: Any, program: Any, *args: Any, limit: int) -> tuple[int, Any]:
+    """Run a program to its end while kernels die at named points; gives what its budget says to be used."""
+    shards.kernels["a"].spawn(program, *args, pid="main", budget={"usd": limit})
+    await shards.kernels["a"].durable()
+    with intercept(hook):
+
+        def is_over() -> bool:
+            kernel = shards.kernels.get("a")
+            process = None if kernel is None else kernel.processes.get("main")
+            return process is not None and process.exit is not None
+
+        await shards.until(is_over, within_s=120)
+    await shards.until(lambda: len(shards.kernels) == len(shards.names) and not shards.outstanding(), within_s=120)
+    process = shards.kernels["a"].processes["main"]
+    assert process.exit is not None
+    return int(process.spent.usd), process.exit
+
+
+class DieAt:
+    """Ends the running kernel, the other ones or all, at some visits of named points."""
+
+    def __init__(self, shards: Shards, chooses: Any) -> None:
+        self.shards = shards
+        self.chooses = chooses  # point, shard → names of the shards that die
+        self.is_busy = False
+
+    def __call__(self, name: str) -> None:
+        if self.is_busy:
+            return
+        self.is_busy = True
+        try:
+            running = self.shards.running()
+            dying = [] if running is None else [x for x in self.chooses(name, running) if x in self.shards.kernels]
+            for shard in dying:
+                self.shards.crash_and_reopen(shard, 0.3)
+        finally:
+            self.is_busy = False
+        if running in dying:
+            raise SimulatedCrash(name)
+
+
+def check_spent(provider: Provider, used: int, limit: int, lost: int) -> None:
+    """What was performed over all lives is inside the limit, and what the budget says inside both."""
+    assert provider.spent <= limit, "performed more than the limit"
+    assert provider.spent <= used <= limit, "the budget does not have what was performed"
+    assert used >= 0.99 * limit - lost, "some of the limit was lost"
+
+
+@pytest.mark.parametrize("point", [*STEPS, *DOORS])
+@pytest.mark.parametrize("who", ["home", "borrower", "both"])
+def test_no_crash_between_two_steps_passes_the_limit_or_loses_money(point, who):
+    """Kernels die at some visits of each point, the home, the borrower or both; what they lent is still accounted."""
+    limit, cost = 1_000, 10
+    every = 2 if point.startswith("process") else 17
+    provider = begin(0.001)
+    visits = 0
+
+    async def main():
+        nonlocal visits
+        async with Shards("a", "b", programs=PROGRAMS, lease_s=5.0) as shards:
+
+            def choose(name: str, running: str) -> list[str]:
+                nonlocal visits
+                if name != point:
+                    return []
+                visits += 1
+                if shards.crashes >= 6 or visits % every != 1:
+                    return []
+                return {"home": ["a"], "borrower": ["b"], "both": ["a", "b"]}[who]
+
+            async def on_the_way(_sender: str, _to: str) -> None:
+                await asyncio.sleep(0.01)
+
+            shards.before_deliver = on_the_way
+            used, ended = await run_with_crashes(
+                shards, DieAt(shards, choose), spend_abroad, ["b", "b"], [cost], 1_000, limit=limit
+            )
+            assert shards.crashes, "no kernel died"
+            return used, ended
+
+    used, ended = run_in_virtual_time(main())
+    assert ended.ok, ended
+    check_spent(provider, used, limit, cost)
+
+
+def run_at_random(seed: int) -> tuple[int, int]:
+    """One random run: shards, costs, limits and crashes by the seed."""
+    rng = random.Random(seed)
+    names = ["a", "b", "c", "d"][: rng.randint(2, 4)]
+    costs = [rng.randint(1, 50) for _ in range(rng.randint(1, 4))]
+    limit = rng.randint(100, 6_000)
+    provider = begin(rng.choice([0.0, 0.001, 0.02]))
+    program, where = rng.choice(
+        [(spend_abroad, [rng.choice(names) for _ in range(rng.randint(1, 6))]), (spend_in_turn, names[1:])]
+    )
+    rate = rng.choice([0.0005, 0.002, 0.01])
+
+    async def main():
+        options = {"lease_s": 5.0, "snapshot_every_events": rng.choice([40, 10_000])}
+        async with Shards(*names, programs=PROGRAMS, **options) as shards:
+
+            def choose(name: str, running: str) -> list[str]:
+                if shards.crashes >= 25 or rng.random() > rate:
+                    return []
+                return rng.choice([[running], [rng.choice(names)], names])
+
+            async def late(_sender: str, _to: str) -> None:
+                if rng.random() < 0.3:
+                    await asyncio.sleep(rng.random() * 0.5)
+
+            shards.before_deliver = late
+            used, ended = await run_with_crashes(
+                shards, DieAt(shards, choose), program, where, costs, 7_000, limit=limit
+            )
+            return used, ended, shards.crashes
+
+    used, ended, crashes = run_in_virtual_time(main())
+    assert ended.ok, ended
+    check_spent(provider, used, limit, max(costs))
+    return crashes, used
+
+
+def test_random_runs_with_crashes_keep_the_limit():
+    crashes = 0
+    for seed in range(25):
+        crashes += run_at_random(seed)[0]
+    assert crashes > 25
+
+
+@pytest.mark.long
+def test_many_random_runs_with_crashes_keep_the_limit():
+    crashes = sum(run_at_random(seed)[0] for seed in range(1_000, 2_000))
+    assert crashes > 1_000

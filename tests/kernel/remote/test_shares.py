@@ -1,0 +1,175 @@
+"""Rate limits that hold over all shards of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from lyra.core.policies.policy import CircuitBreaker, RateLimit
+from lyra.errors import CircuitOpen, ModelError, ProcessError, RateLimited
+from lyra.testing import run_in_virtual_time
+from tests.kernel.remote.budget_shards import Shards
+
+CALLS: list[float] = []
+
+
+async def ping() -> None:
+    CALLS.append(asyncio.get_running_loop().time())
+
+
+async def ping_on(ctx, until_s, limit):
+    """Call as fast as the limit allows."""
+    loop = asyncio.get_running_loop()
+    while loop.time() < until_s:
+        await ctx.do(ping, rate_limit=RateLimit(**limit))
+
+
+async def ping_many(ctx, count, limit):
+    passed = 0
+    for _ in range(count):
+        try:
+            await ctx.do(ping, rate_limit=RateLimit(**limit))
+        except RateLimited:
+            continue
+        passed += 1
+    return passed
+
+
+PROGRAMS: list[Any] = [ping_on, ping_many]
+
+
+class RatedShards(Shards):
+    """Shards that ask each other for shares; a call takes a moment each way."""
+
+    async def open(self, name: str) -> Any:
+        kernel = await super().open(name)
+        kernel.core.remote.shares.call = self._call
+        return kernel
+
+    async def _call(self, shard: str, method: str, data: dict[str, Any]) -> Any:
+        assert method == "share"
+        await asyncio.sleep(0.002)
+        kernel = self.kernels.get(shard)
+        if kernel is None:
+            raise ProcessError(f"shard {shard} is not open")
+        answer = await kernel.core.remote.shares.answer(data)
+        await asyncio.sleep(0.002)
+        return answer
+
+
+def most_above(calls: list[float], per_s: float) -> float:
+    """Return by how much the calls of any period are more than those that it refills."""
+    most = lowest = 0.0
+    for number, at in enumerate(calls):
+        lowest = min(lowest, number - at * per_s)
+        most = max(most, number + 1 - at * per_s - lowest)
+    return most
+
+
+@pytest.mark.parametrize(("rpm", "burst"), [(6_000, 50), (600, None), (60, 5)])
+def test_no_period_has_more_than_the_limit_and_nearly_all_of_it_is_used(rpm, burst):
+    """Four shards call as fast as they may: what any period sees is inside the limit, and 99 % of it is used."""
+    CALLS.clear()
+    seconds = 60.0
+
+    async def main():
+        limit = {"requests_per_minute": rpm, **({} if burst is None else {"burst": burst})}
+        async with RatedShards("a", "b", "c", "d", programs=PROGRAMS) as shards:
+            handles = [kernel.spawn(ping_on, seconds, limit) for kernel in shards.kernels.values()]
+            for handle in handles:
+                await handle.wait()
+
+    run_in_virtual_time(main())
+    calls = [at for at in CALLS if at <= seconds]
+    assert most_above(CALLS, rpm / 60) <= (burst or rpm) + 1e-3
+    assert len(calls) >= 0.99 * ((burst or rpm) + rpm / 60 * seconds) - 4
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_limit_holds_when_its_home_dies(seed):
+    """The home moves again and again: its next life lends nothing until the shares of the last one are over."""
+    CALLS.clear()
+    rng = random.Random(seed)
+
+    async def main():
+        async with RatedShards("a", "b", "c", programs=PROGRAMS, lease_s=5.0) as shards:
+            for kernel in shards.kernels.values():
+                kernel.spawn(ping_on, 40.0, {"requests_per_minute": 6_000, "burst": 60})
+            for _ in range(8):
+                await asyncio.sleep(1 + rng.random() * 3)
+                shards.crash_and_reopen(rng.choice(list(shards.kernels)), rng.random() * 0.6)
+                await asyncio.gather(*shards._reopening)
+            await asyncio.sleep(20)
+
+    run_in_virtual_time(main())
+    assert len(CALLS) > 1_000
+    assert most_above(CALLS, 100) <= 60 + 1e-3
+
+
+def test_a_call_that_is_not_to_wait_is_refused_by_what_all_shards_have_used():
+    CALLS.clear()
+
+    async def main():
+        limit = {"requests_per_minute": 60, "burst": 10, "strategy": "reject"}
+        async with RatedShards("a", "b", "c", programs=PROGRAMS) as shards:
+            passed = []
+            for kernel in shards.kernels.values():
+                passed.append((await kernel.spawn(ping_many, 20, limit).wait()).result)
+                await asyncio.sleep(0.2)
+            return passed
+
+    passed = run_in_virtual_time(main())
+    assert passed[0] == 10
+    assert sum(passed) <= 12
+
+
+STATE = {"is_up": False}
+
+
+async def fragile() -> str:
+    CALLS.append(asyncio.get_running_loop().time())
+    if not STATE["is_up"]:
+        raise ModelError("it is down", kind="overloaded")
+    return "fine"
+
+
+async def try_often(ctx, count, pause_s):
+    """Call a service that has a breaker; gives what came of each call."""
+    seen = []
+    for _ in range(count):
+        try:
+            seen.append(await ctx.do(fragile, circuit_breaker=CircuitBreaker(threshold=3, reset_after=10.0)))
+        except (CircuitOpen, ModelError) as error:
+            seen.append(error.code)
+        await ctx.sleep(pause_s)
+    return seen
+
+
+@pytest.mark.parametrize("was_used", [True, False])
+def test_a_breaker_that_opens_or_closes_tells_the_other_shards(was_used):
+    """Failures on one shard open the breaker of all, also where it was not used before; a success there closes all."""
+    CALLS.clear()
+    STATE["is_up"] = False
+
+    async def main():
+        async with RatedShards("a", "b", programs=[try_often]) as shards:
+            a, b = shards.kernels["a"], shards.kernels["b"]
+            first = (await b.spawn(try_often, 1, 0.0).wait()).result if was_used else []
+            await a.spawn(try_often, 3, 0.0).wait()
+            await shards.until(lambda: shards.told["breaker.moved"] == 1)
+            refused = (await b.spawn(try_often, 1, 0.0).wait()).result
+            STATE["is_up"] = True
+            await asyncio.sleep(11)
+            closed = (await a.spawn(try_often, 1, 0.0).wait()).result
+            await shards.until(lambda: shards.told["breaker.moved"] == 2)
+            again = (await b.spawn(try_often, 2, 0.0).wait()).result
+            return first, refused, closed, again
+
+    first, refused, closed, again = run_in_virtual_time(main())
+    assert first == (["model_error"] if was_used else [])
+    assert refused == ["circuit_open"]
+    assert closed == ["fine"]
+    assert again == ["fine", "fine"]
