@@ -15,7 +15,10 @@ from lyra.kernel.journal.lease import Ownership
 from lyra.kernel.process.scheduler import Scheduler
 from lyra.kernel.programs.handle import Handle
 from lyra.kernel.remote.acts import Acts
+from lyra.kernel.remote.groups import SharedGroups
+from lyra.kernel.remote.messages import Messages
 from lyra.kernel.remote.posts import CLIENT, Remote, RemoteState
+from lyra.kernel.remote.schedules import Schedules
 from lyra.kernel.remote.ties import Ties
 from lyra.store.memory import MemoryStore
 from verify.simulation.cluster import programs
@@ -31,10 +34,10 @@ def _take_again(patch):
 
     async def take(self, sender, first, posts):
         for number, raw in enumerate(posts, first):
-            if number <= self.state.seen_of(sender) + 1:
+            if number <= self.state.seen.get(sender, 0) + 1:
                 self._take_one(sender, number, *codec.decode(raw))
         await self.core.journal.wait_until_durable(self.core.journal.seq)
-        return self.state.seen_of(sender)
+        return self.state.seen.get(sender, 0)
 
     patch.setattr(Remote, "take", take)
 
@@ -45,9 +48,9 @@ def _answer_early(patch):
     async def take(self, sender, first, posts):
         self.core.raise_if_closed()
         for number, raw in enumerate(posts, first):
-            if number == self.state.seen_of(sender) + 1:
+            if number == self.state.seen.get(sender, 0) + 1:
                 self._take_one(sender, number, *codec.decode(raw))
-        return self.state.seen_of(sender)
+        return self.state.seen.get(sender, 0)
 
     patch.setattr(Remote, "take", take)
 
@@ -58,33 +61,33 @@ def _forget_to_carry(patch):
 
 
 def _deliver_twice(patch):
-    take = Acts._take_message
+    take = Messages._take_message
 
     def twice(self, sender, data):
         take(self, sender, data)
         take(self, sender, data)
 
-    patch.setattr(Acts, "_take_message", twice)
+    patch.setattr(Messages, "_take_message", twice)
 
 
 def _lose_messages(patch):
-    take, count = Acts._take_message, [0]
+    take, count = Messages._take_message, [0]
 
     def lossy(self, sender, data):
         count[0] += 1
         if count[0] % 7:
             take(self, sender, data)
 
-    patch.setattr(Acts, "_take_message", lossy)
+    patch.setattr(Messages, "_take_message", lossy)
 
 
 def _lose_spawns(patch):
-    patch.setattr(Acts, "_take_spawn", lambda self, sender, data: None)
+    patch.setattr(Acts, "take", lambda self, sender, what, data, before: None)
 
 
 def _one_watch_a_reference(patch):
     """Watchers are told apart by their references alone, which those of two shards may have in common."""
-    apply, posted, ended = Ties.apply_taken, Ties.apply_posted, Ties.process_ended
+    apply = Ties.apply_taken
 
     def apply_taken(self, shard, what, data):
         if what == "watch":
@@ -93,8 +96,6 @@ def _one_watch_a_reference(patch):
                 del refs[key]
         apply(self, shard, what, data)
 
-    assert posted
-    assert ended
     patch.setattr(Ties, "apply_taken", apply_taken)
 
 
@@ -256,13 +257,48 @@ def _loose_tasks(patch):
 
 
 def _forget_what_was_seen(patch):
-    """A shard that is taken over does not know which posts it has."""
-    load = RemoteState._apply_seen
+    """A shard does not know which posts it has, now and then."""
+    see = RemoteState._see
 
     def forgetful(self, sender, number):
-        load(self, sender, 0 if number % 4 == 0 else number)
+        see(self, sender, 0 if number % 4 == 0 else number)
 
-    patch.setattr(RemoteState, "_apply_seen", forgetful)
+    patch.setattr(RemoteState, "_see", forgetful)
+
+
+def _believe_copies(patch):
+    """A blackboard is compared with the copy of the shard that asks, not at its home."""
+
+    async def compare(self, name, data, *, tainted):
+        matched = self._groups.state.groups[name].board.get(data["key"]) == data["expected"]
+        if matched:
+            await self._groups.bb_set(name, data["key"], data["value"])
+        return matched
+
+    patch.setattr(SharedGroups, "compare", compare)
+
+
+def _fire_again(patch):
+    """Each due time starts its program where it belongs, and on another shard, too."""
+    begin = Schedules._begin
+
+    def twice(self, name, entry, due):
+        begin(self, name, entry, due)
+        begin(self, name, {**entry, "shard": "s1"}, due)
+
+    patch.setattr(Schedules, "_begin", twice)
+
+
+def _go_back(patch):
+    """The due times of a schedule follow the clock, also back."""
+    apply = Schedules.apply_noted
+
+    def forgetful(self, pid, time, data):
+        apply(self, pid, time, data)
+        if "settled" in data and data["settled"] in self.entries:
+            self.entries[data["settled"]]["last"] -= 20.0
+
+    patch.setattr(Schedules, "apply_noted", forgetful)
 
 
 PLANTED: dict[str, list[Plant]] = {
@@ -283,7 +319,8 @@ PLANTED: dict[str, list[Plant]] = {
     "shards_open": [_open_twice],
     "idle": [_lost_pushes],
     "ends": [_deaf_waiters],
-    "linearizable": [_stale_answers],
+    "linearizable": [_stale_answers, _believe_copies],
+    "fired_once": [_fire_again, _go_back],
     "contained": [_loose_tasks],
 }
 
