@@ -15,7 +15,7 @@ from lyra.kernel.journal.lease import Ownership
 from lyra.kernel.process.scheduler import Scheduler
 from lyra.kernel.programs.handle import Handle
 from lyra.kernel.remote.acts import Acts
-from lyra.kernel.remote.groups import SharedGroups
+from lyra.kernel.remote.groups import SharedGroups, _Answer
 from lyra.kernel.remote.messages import Messages
 from lyra.kernel.remote.posts import CLIENT, Remote, RemoteState
 from lyra.kernel.remote.schedules import Schedules
@@ -26,6 +26,18 @@ from verify.simulation.cluster.books import PROMISES
 from verify.simulation.cluster.sim import run_seed
 
 SEEDS_MAX = 60
+# A world that shows the bug, where the first few do not: it is tried first.
+SHOWN_BY = {
+    "_forget_to_carry": 13,
+    "_never_ask": 13,
+    "_endless_lease": 7,
+    "_number_twice": 8,
+    "_open_twice": 7,
+    "_stale_answers": 5,
+    "_fire_again": 4,
+    "_answers_of_any_life": 110,
+    "_deaf_to_names": 92,
+}
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -83,20 +95,6 @@ def _lose_messages(patch):
 
 def _lose_spawns(patch):
     patch.setattr(Acts, "take", lambda self, sender, what, data, before: None)
-
-
-def _one_watch_a_reference(patch):
-    """Watchers are told apart by their references alone, which those of two shards may have in common."""
-    apply = Ties.apply_taken
-
-    def apply_taken(self, shard, what, data):
-        if what == "watch":
-            refs = self.watchers.get(data["pid"], {})
-            for key in [key for key in refs if key.partition("/")[2] == data["ref"]]:
-                del refs[key]
-        apply(self, shard, what, data)
-
-    patch.setattr(Ties, "apply_taken", apply_taken)
 
 
 def _no_answer_about_the_dead(patch):
@@ -278,6 +276,23 @@ def _believe_copies(patch):
     patch.setattr(SharedGroups, "compare", compare)
 
 
+def _answers_of_any_life(patch):
+    """The questions of a shard to the home of a group are numbered from 1 in each life of its kernel."""
+
+    def await_answer(self):
+        self._refs += 1
+        ref = f"{self._core.generation}.{self._refs}"
+        future = self._answers[ref] = self._core.loop.create_future()
+        return ref, _Answer(future)
+
+    patch.setattr(SharedGroups, "_await_answer", await_answer)
+
+
+def _deaf_to_names(patch):
+    """The end of a process is told to the pid of those that it knows by their names."""
+    patch.setattr(Ties, "_find_linked", lambda self, word, address: word)
+
+
 def _fire_again(patch):
     """Each due time starts its program where it belongs, and on another shard, too."""
     begin = Schedules._begin
@@ -308,8 +323,8 @@ PLANTED: dict[str, list[Plant]] = {
     "message_once": [_deliver_twice],
     "message_lost": [_lose_messages],
     "spawn_once": [_lose_spawns],
-    "answered_once": [_one_watch_a_reference, _no_answer_about_the_dead],
-    "linked": [_silent_ends],
+    "answered_once": [_no_answer_about_the_dead],
+    "linked": [_silent_ends, _deaf_to_names],
     "never_again": [_forget_finished],
     "at_most_once": [_never_ask],
     "started_first": [_start_unwritten],
@@ -321,7 +336,7 @@ PLANTED: dict[str, list[Plant]] = {
     "ends": [_deaf_waiters],
     "linearizable": [_stale_answers, _believe_copies],
     "fired_once": [_fire_again, _go_back],
-    "contained": [_loose_tasks],
+    "contained": [_loose_tasks, _answers_of_any_life],
 }
 
 
@@ -332,7 +347,7 @@ def test_a_planted_bug_breaks_its_promise(promise, plant, monkeypatch):
     """Some world with the bug says that this promise is broken."""
     plant(monkeypatch)
     found = set()
-    for seed in range(1, SEEDS_MAX + 1):
+    for seed in (SHOWN_BY.get(plant.__name__, 1), *range(1, SEEDS_MAX + 1)):
         found |= {violation.name for violation in run_seed(seed).violations}
         if promise in found:
             return
