@@ -118,7 +118,7 @@ class _Run:
                 return (await handle.wait()).result
 
             op = Op("cell", what, tuple(args), None, 0.0, None, f"asker{number}")
-            await self._note(self.outcome.questions, op, act, 30.0)
+            await self._note(self.outcome.questions, op, act, rng.choice([1.5, 4.0, 30.0]))
             await asyncio.sleep(0.05 * rng.random())
 
     def _last(self) -> int:
@@ -135,7 +135,7 @@ class _Run:
             async def act(message: list[Any] = message) -> None:
                 await cluster.send(receiver, message)
 
-            await self._note(self.outcome.messages, op, act, 40.0)
+            await self._note(self.outcome.messages, op, act, self.rng.choice([1.0, 5.0, 40.0]))
             await asyncio.sleep(0.05)
 
     async def pay(self, cluster: Cluster) -> None:

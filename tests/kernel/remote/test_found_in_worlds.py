@@ -77,16 +77,16 @@ def test_a_shard_tells_only_what_is_durable():
             wait, told = journal.wait_until_durable, []
 
             async def take_more(seq: int) -> None:
-                journal.wait_until_durable = wait
+                journal.wait_until_durable = wait  # type: ignore[method-assign]
                 task = asyncio.ensure_future(remote.take("a", 3, posts[2:]))
                 await wait(seq)
                 told.append(task)
 
-            journal.wait_until_durable = take_more
+            journal.wait_until_durable = take_more  # type: ignore[method-assign]
             try:
                 first = await remote.take("a", 1, posts[:2])
             finally:
-                journal.wait_until_durable = wait
+                journal.wait_until_durable = wait  # type: ignore[method-assign]
             assert first == 2
             assert await told[0] == 3
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from lyra.core import codec
 from lyra.kernel.journal import rows
-from lyra.kernel.remote.posts import CLIENT
+from lyra.kernel.remote.part import CLIENT
 from lyra.store.protocol import Record
 from verify.histories import Op, check, compared, once, register
 from verify.simulation.invariants import Ledger
@@ -171,6 +171,7 @@ class Books:
         self.taken[pair] = max(number, last)
         if sender.startswith(CLIENT):
             return
+        due: tuple[Any, ...]
         posts = self.posted.get(pair, [])
         if number > len(posts):
             yield Violation("posts_in_order", f"{shard} takes post {number} of {sender}, which is not durable there")

@@ -18,7 +18,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from lyra.cluster.client import Cluster
-from lyra.cluster.directory import DRAINING, MemoryDirectory
+from lyra.cluster.directory import DRAINING, UP, MemoryDirectory
 from lyra.cluster.host import Host
 from lyra.core.event import Event
 from lyra.core.faultpoint import SimulatedCrash, intercept
@@ -243,7 +243,9 @@ class ClusterWorld:
         # The same pids on several shards: what tells processes apart must be their addresses.
         roots = sorted({f"{rng.choice(names)}/a{rng.randrange(3)}" for _ in range(rng.randint(2, 6))})
         generator = programs.Generator(make_random(rng.getrandbits(32)), names, roots)
-        self.roots = {address: (programs.actor, (generator.spec(),)) for address in roots}
+        self.roots: dict[str, tuple[Any, tuple[Any, ...]]] = {
+            address: (programs.actor, (generator.spec(),)) for address in roots
+        }
         if rng.random() < 0.5:  # twins: all that they have in common but their shard must not be taken for one
             spec = generator.twin(rng.choice(roots))
             self.roots |= {f"{shard}/a9": (programs.actor, (spec,)) for shard in names[:2]}
@@ -255,7 +257,7 @@ class ClusterWorld:
                 address = f"{rng.choice(names)}/asker{number}"
                 self.roots[address] = (programs.asker, (self.cell, generator.questions()))
         self.has_board = rng.random() < 0.4
-        self.jobs = {
+        self.jobs: dict[str, Any] = {
             f"job{number}": {
                 "every_s": rng.choice([3.0, 7.0, 30.0]),
                 "missed": rng.choice(["once", "skip"]),
@@ -512,7 +514,10 @@ class ClusterWorld:
             host = self.rng.choice(self._running())
             self.say(f"host {host.name} is told to drain")
             self.directory.set_state(host.name, DRAINING)
-            self._in(self.rng.uniform(1.0, 12.0), lambda: self.directory.set_state(host.name, "up") and None)
+            self._in(self.rng.uniform(1.0, 12.0), lambda: self._take_up(host.name))
+
+    def _take_up(self, name: str) -> None:
+        self.directory.set_state(name, UP)
 
     def _leave(self) -> None:
         joined = [host for host in self._running() if host.has_joined]
@@ -537,7 +542,7 @@ class ClusterWorld:
         for number in range(2):
             self._start_again(f"h{number}")
         for name in list(self.directory._hosts):
-            self.directory.set_state(name, "up")
+            self._take_up(name)
 
     # ------------------------------------------------------------------ the client
 

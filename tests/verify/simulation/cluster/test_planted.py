@@ -9,6 +9,7 @@ import pytest
 from lyra.cluster.client import Cluster
 from lyra.cluster.host import Host
 from lyra.core import codec
+from lyra.kernel.base import waiting
 from lyra.kernel.effects import door
 from lyra.kernel.journal import history as recall
 from lyra.kernel.journal.lease import Ownership
@@ -17,7 +18,8 @@ from lyra.kernel.programs.handle import Handle
 from lyra.kernel.remote.acts import Acts
 from lyra.kernel.remote.groups import SharedGroups, _Answer
 from lyra.kernel.remote.messages import Messages
-from lyra.kernel.remote.posts import CLIENT, Remote, RemoteState
+from lyra.kernel.remote.part import CLIENT, RemoteState
+from lyra.kernel.remote.posts import Remote
 from lyra.kernel.remote.schedules import Schedules
 from lyra.kernel.remote.ties import Ties
 from lyra.store.memory import MemoryStore
@@ -136,7 +138,7 @@ def _never_ask(patch):
 
 def _start_unwritten(patch):
     """The door does not wait until a start is durable."""
-    suspend = door.suspend
+    suspend = waiting.suspend
 
     async def hasty(process, waiters):
         if waiters is not process.core.journal.waiters:
