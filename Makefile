@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help help-all run web test check versions lint style imports types types-of-tests tests timed verify cases payments sim crash damage races fuzz vegacrash servercrash gatewaycrash vegaedits vegafaults parallel tiers soak scale ended recovery security tasks surface mutants bench compare docs coverage clean postgres redis otp erlang bubblewrap ripgrep node tools chromium lua litellm peers nodes
+.PHONY: help help-all run web test check versions lint style imports types types-of-tests tests timed verify cases payments sim partitions crash damage races fuzz vegacrash servercrash gatewaycrash vegaedits vegafaults parallel tiers soak scale ended recovery security tasks surface mutants bench compare docs coverage clean postgres iproute2 redis otp erlang bubblewrap ripgrep node tools chromium lua litellm peers nodes
 
 # The targets of every day.
 DAILY = run web check test verify sim crash security bench docs help-all
@@ -38,7 +38,7 @@ web: $(VENV)/.installed-web ## Serve a team of agents and open its page in the b
 	@$(BIN)/lyra demo --web $(ARGS)
 
 test: export LYRA_TESTS_SKIPS = $(CURDIR)/$(VENV)/.skips
-test: style postgres redis erlang bubblewrap ripgrep node tools chromium ## Run every check and every test but the long ones; ends with what was skipped, and why
+test: style postgres iproute2 redis erlang bubblewrap ripgrep node tools chromium ## Run every check and every test but the long ones; ends with what was skipped, and why
 	@rm -f $(VENV)/.skips
 	@failed=0; \
 	$(MAKE) --no-print-directory --jobs 3 types imports tests MARKED="not timed and not long" || failed=1; \
@@ -46,7 +46,7 @@ test: style postgres redis erlang bubblewrap ripgrep node tools chromium ## Run 
 	$(BIN)/python -m tests.skips $(VENV)/.skips || failed=1; \
 	exit $$failed
 
-verify: $(VENV)/.installed-check postgres redis erlang bubblewrap ripgrep node tools chromium ## Run the long tests, which `make test` leaves out: every kill, task, attack and benchmark, other type checkers
+verify: $(VENV)/.installed-check postgres iproute2 redis erlang bubblewrap ripgrep node tools chromium ## Run the long tests, which `make test` leaves out: every kill, task, attack and benchmark, other type checkers
 	@failed=0; \
 	$(MAKE) --no-print-directory --jobs 2 types-of-tests tests MARKED="long and not timed" || failed=1; \
 	$(MAKE) --no-print-directory timed MARKED="long and timed" || failed=1; \
@@ -89,8 +89,12 @@ cases: $(VENV)/.installed-check ## Run the tests of random cases with all their 
 payments: $(VENV)/.installed-check ## Charge duplicate and concurrent payments in every mode of Vesper (N=…)
 	LYRA_PAYMENTS=$(or $(N),1000) $(BIN)/pytest -q tests/vesper/runtime/test_duplicate_payments.py
 
-sim: $(VENV)/.installed-check ## Run seeded worlds with faults (N=…, SEED=…)
+sim: $(VENV)/.installed-check ## Run seeded worlds with faults: one kernel, and clusters of several hosts (N=…, SEED=…)
 	$(BIN)/python -m verify sim $(COUNT)
+	$(BIN)/python -m verify sim-cluster $(COUNT)
+
+partitions: $(VENV)/.installed-check postgres iproute2 ## Part real hosts in network namespaces, kill and freeze them (N=…, SEED=…)
+	$(BIN)/python -m verify partitions $(COUNT)
 
 crash: $(VENV)/.installed-check ## Kill real processes with SIGKILL and resume them (N=…, SEED=…)
 	$(BIN)/python -m verify crash $(COUNT)
@@ -191,6 +195,10 @@ clean: ## Remove everything that make made
 # The tests of the PostgreSQL store start a server of their own; where none can be installed they are skipped.
 postgres:
 	@.ci/postgres
+
+# Hosts of a cluster are parted from each other in network namespaces; where none can be made those tests are skipped.
+iproute2:
+	@.ci/iproute2
 
 # Kept results of Vesper's nodes are tested with a Redis of their own; where none can be installed they are skipped.
 redis:

@@ -60,6 +60,56 @@ def _scale(options: argparse.Namespace) -> int:
     return _verdict(f"scale: {options.n} hosts from seed {options.seed}", len(result.faults))
 
 
+def _cluster(options: argparse.Namespace) -> int:
+    from verify.simulation.cluster.sim import run_many, run_seed
+
+    seeds = range(options.seed, options.seed + options.n)
+    verbose_reports = (run_seed(seed, verbose=True) for seed in seeds)
+    failed = rows = hosts = acts = posts = calls = lost = repeated = 0
+    troubles: dict[str, int] = {}
+    reports = verbose_reports if options.verbose else run_many(seeds, jobs=options.jobs)
+    for done, report in enumerate(reports, start=1):
+        rows, hosts, acts, posts = rows + report.rows, hosts + report.hosts, acts + report.acts, posts + report.posts
+        calls, lost, repeated = calls + report.calls, lost + report.lost, repeated + report.repeated
+        for word, count in report.troubles.items():
+            troubles[word] = troubles.get(word, 0) + count
+        if report.violations:
+            failed += 1
+            if failed <= _SHOWN_MAX:
+                for name, detail in report.violations:
+                    print(f"seed {report.seed}: {name}: {detail}")
+                print(f"  again: python -m verify sim-cluster --seed {report.seed} --n 1 --verbose")
+        _progress(done, options.n)
+    print(f"sim-cluster: {hosts} starts of hosts, {rows} journal rows, {acts} acts, {posts} posts")
+    print(f"sim-cluster: {calls} calls, {lost} lost and {repeated} repeated; {_count_words(troubles)}")
+    return _verdict(f"sim-cluster: {options.n} seeds from {options.seed}", failed)
+
+
+def _count_words(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
+
+
+def _partitions(options: argparse.Namespace) -> int:
+    from tempfile import TemporaryDirectory
+
+    from verify.partitions.namespaces import partitions_missing
+    from verify.partitions.run import run
+
+    missing = partitions_missing()
+    if missing is not None:
+        print(f"partitions: skipped: {missing}")
+        return 0
+    with TemporaryDirectory() as folder:
+        outcome = run(Path(folder), seed=options.seed, troubles=options.n)
+    _show(outcome.failures, f"python -m verify partitions --seed {options.seed} --n {options.n}")
+    print(
+        f"partitions: {len(outcome.questions)} questions, {len(outcome.messages)} messages, {outcome.unknown} unknown;"
+        f" {len(outcome.fired)} firings, {outcome.payments} payments, {outcome.doubts} in doubt"
+    )
+    print(f"partitions: {'; '.join(outcome.troubles)}")
+    return _verdict(f"partitions: {options.n} troubles from seed {options.seed}", len(outcome.failures))
+
+
 def _crash(options: argparse.Namespace) -> int:
     from verify.crash import crash
     from verify.crash import pipeline as crash_pipeline
@@ -510,6 +560,12 @@ class _LongTest(NamedTuple):
 
 _LONG_TESTS: Final[dict[str, _LongTest]] = {
     "sim": _LongTest(_sim, 10_000, "worlds", "run seeded worlds in virtual time, with faults, crashes and take-overs"),
+    "sim-cluster": _LongTest(
+        _cluster, 1_000, "worlds", "run seeded clusters in virtual time: partitions, pauses, crashes, take-overs"
+    ),
+    "partitions": _LongTest(
+        _partitions, 20, "troubles", "part real hosts in network namespaces, kill and freeze them, and check histories"
+    ),
     "crash": _LongTest(_crash, 1_000, "kills", "kill real processes with SIGKILL and resume their stores"),
     "damage": _LongTest(_damage, 5_000, "stores", "damage store files and open them again"),
     "races": _LongTest(_races, 10_000, "schedules", "let many processes spend from nested budgets and rate limits"),
@@ -592,10 +648,10 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--all", action="store_true", help="also the nodes of tests and how-to guides")
         if name == "soak":
             command.add_argument("--seconds", type=float, default=600.0, help="how long (default 600)")
-        if name in ("sim", "vega-parallel"):
+        if name in ("sim", "sim-cluster", "vega-parallel"):
             jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
             command.add_argument("--jobs", type=int, default=jobs, help=f"processes to use (default {jobs})")
-        if name == "sim":
+        if name in ("sim", "sim-cluster"):
             command.add_argument("--verbose", action="store_true", help="print what happens in each world")
 
     def add(name: str, run: Callable[[argparse.Namespace], int], what: str) -> argparse.ArgumentParser:

@@ -141,6 +141,20 @@ def register(start: Hashable = 0) -> Model:
     return Model(start, step)
 
 
+def compared(start: Hashable = None) -> Model:
+    """Make the model of a value of a blackboard: `compare(old, new)` is True and writes the new one where the value is
+    the old one, and False elsewhere."""
+
+    def step(value: Any, op: Op) -> Iterator[Hashable]:
+        old, new = op.args
+        if op.answer is not False and value == old:
+            yield new
+        if op.answer is UNKNOWN or (op.answer is False and value != old):
+            yield value
+
+    return Model(start, step)
+
+
 def budget(limit: int, *, idle_max: int = 0) -> Model:
     """Make the model of a budget: `spend(amount)` is "ok" and never goes past the limit, or "refused" where it would.
 

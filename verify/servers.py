@@ -79,16 +79,24 @@ def _server_user() -> int:
 
 
 class PostgresServer:
-    """`with PostgresServer() as server: open_store(server.url)`. Without `fsync` it is quick and promises nothing."""
+    """`with PostgresServer() as server: open_store(server.url)`. Without `fsync` it is quick and promises nothing.
 
-    def __init__(self, *, fsync: bool = False) -> None:
+    With `listen`, an address of this machine, it is reached at port 5432 there as well (`url_at`), by everybody.
+    """
+
+    def __init__(self, *, fsync: bool = False, listen: str = "") -> None:
         self._fsync = fsync
+        self._listen = listen
         self._folder: Path | None = None
 
     @property
     def url(self) -> str:
         settings = urlencode({"host": str(self._place()), "user": _USER})
         return f"postgresql:///postgres?{settings}"
+
+    @property
+    def url_at(self) -> str:
+        return f"postgresql://{_USER}@{self._listen}:5432/postgres"
 
     def start(self) -> None:
         missing = postgres_missing()
@@ -97,6 +105,9 @@ class PostgresServer:
         self._folder = make_folder_for(_server_user(), prefix="lyra-pg-", parent_chars_max=_PARENT_CHARS_MAX)
         try:
             self._call("initdb", "--auth=trust", f"--username={_USER}", "--no-sync", "--encoding=UTF8", "--no-locale")
+            if self._listen:
+                with (self._folder / "data" / "pg_hba.conf").open("a") as rules:
+                    rules.write("host all all all trust\n")
             self.resume()
         except BaseException:
             self._remove()
@@ -110,7 +121,7 @@ class PostgresServer:
         """Run the server on the data there is."""
         folder = self._place()
         fsync = "on" if self._fsync else "off"
-        options = f"-k {folder} -c listen_addresses= -c fsync={fsync} -c full_page_writes={fsync}"
+        options = f"-k {folder} -c listen_addresses={self._listen} -c fsync={fsync} -c full_page_writes={fsync}"
         self._call(
             "pg_ctl",
             "start",

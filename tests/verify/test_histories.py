@@ -8,9 +8,9 @@ import pytest
 
 from lyra.core.ids import make_random
 from tests.cases import cases
-from verify.histories import Model, Op, budget, check, mailbox, once, register
+from verify.histories import Model, Op, budget, check, compared, mailbox, once, register
 
-SEEDS = cases(1_600)
+SEEDS = cases(2_000)
 
 
 def _op(what, args, answer, began, ended, key="k"):
@@ -59,6 +59,17 @@ KNOWN = {
         ],
         False,
     ),
+    "two that compare with one value do not both succeed": (
+        compared(),
+        [_op("compare", (None, 1), True, 0, 5), _op("compare", (None, 2), True, 0, 5)],
+        False,
+    ),
+    "one of two that compare with one value succeeds": (
+        compared(),
+        [_op("compare", (None, 1), True, 0, 5), _op("compare", (None, 2), False, 0, 5)],
+        True,
+    ),
+    "a comparison does not fail where nobody wrote": (compared(), [_op("compare", (None, 1), False, 0, 5)], False),
     "a budget is spent to its limit": (
         budget(10),
         [_op("spend", (6,), "ok", 0, 1), _op("spend", (6,), "refused", 2, 3), _op("spend", (4,), "ok", 4, 5)],
@@ -158,6 +169,8 @@ def _history(rng, kind: str) -> list[Op]:
             what = rng.choice(["read", "write", "swap"])
             args = {"read": (), "write": (rng.randrange(3),), "swap": (rng.randrange(3), rng.randrange(3))}[what]
             answer = rng.randrange(3)
+        elif kind == "compared":
+            what, args, answer = "compare", (rng.choice([None, 1, 2]), rng.choice([1, 2])), rng.random() < 0.6
         elif kind == "budget":
             what, args, answer = "spend", (rng.choice([2, 3, 5]),), rng.choice(["ok", "ok", "refused"])
         elif kind == "once":
@@ -170,14 +183,14 @@ def _history(rng, kind: str) -> list[Op]:
     return ops
 
 
-MODELS = {"register": register(), "budget": budget(8), "once": once(), "mailbox": mailbox()}
+MODELS = {"register": register(), "compared": compared(), "budget": budget(8), "once": once(), "mailbox": mailbox()}
 
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_random_histories_as_by_brute_force(kind):
     """On small histories the search agrees with trying every order, and both verdicts occur."""
     rng, verdicts = make_random(7), {True: 0, False: 0}
-    for _ in range(SEEDS // 4):
+    for _ in range(SEEDS // 5):
         history = _history(rng, kind)
         expected = _by_brute_force(MODELS[kind], history)
         assert (check(MODELS[kind], history) == []) is expected, [str(op) for op in history]

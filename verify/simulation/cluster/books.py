@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from lyra.core import codec
 from lyra.kernel.journal import rows
-from lyra.kernel.remote.posts import CLIENT
+from lyra.kernel.remote.part import CLIENT
 from lyra.store.protocol import Record
-from verify.histories import Op, check, register
+from verify.histories import Op, check, compared, once, register
 from verify.simulation.invariants import Ledger
 from verify.simulation.ledger import Violation
 
@@ -37,7 +37,8 @@ PROMISES: Final[dict[str, str]] = {
     "shards_open": "at rest every shard is open on one living host, which the directory names",
     "idle": "when a host is idle, every process on it has ended or waits",
     "ends": "every program ends, and every question is answered, once hosts and network are well again",
-    "linearizable": "what askers saw of a cell is what they would have seen one after the other",
+    "linearizable": "what was seen of a cell and of a blackboard could have been seen one after the other",
+    "fired_once": "each due time of a schedule starts one process, on whichever host, and due times only grow",
     "contained": "no error escapes into the event loop of a host",
 }
 
@@ -74,6 +75,9 @@ class Books:
         self.links: dict[tuple[str, str], set[str]] = {}  # (shard, pid) → addresses, as that shard knows them
         self.unlinking: dict[tuple[str, str, str], int] = {}  # shard, pid, address → not confirmed by that one yet
         self.names: dict[tuple[str, str], str] = {}  # (shard, name) → pid
+        self.fired: list[Op] = []
+        self.compared: list[Op] = []  # what hosts compared on a blackboard
+        self.settled: dict[str, list[float]] = {}  # schedule → its due times, as its home settled them
         self.asked: dict[str, tuple[int, dict[str, Any]]] = {}  # question → moment and question
         self.answered: dict[str, tuple[int, Any]] = {}
         self.moment = 0  # rows that became durable anywhere: the one order of all
@@ -94,6 +98,8 @@ class Books:
                 yield from self._sent(rows.DECODERS[record.kind].decode(record.data), batch)
             elif record.kind == "process.created":
                 batch.done.add(("begun", record.pid))
+                if "@" in record.pid:  # one firing of a schedule
+                    self.fired.append(Op(record.pid, "fire", (), True, self.moment, self.moment, shard))
                 self.names[shard, rows.DECODERS[record.kind].decode(record.data).name] = record.pid
             elif record.kind == "process.stopping":
                 batch.done.add(("told", record.pid))
@@ -134,6 +140,8 @@ class Books:
         elif data["part"] == "spawns" and "refused" in data["data"]:
             self.refused.add((shard, record.pid))
             batch.done.add(("begun", record.pid))
+        elif data["part"] == "schedules" and "settled" in data["data"]:
+            self.settled.setdefault(data["data"]["settled"], []).append(data["data"]["due"])
 
     def _posted(self, shard: str, to: str, pid: str, what: str, data: dict[str, Any], batch: _Batch) -> None:
         if what == "watch":
@@ -152,7 +160,7 @@ class Books:
             self.links.get((shard, pid), set()).discard(f"{to}/{data['to']}")
             batch.done |= {("exit", pid, f"{to}/{data['to']}"), ("refused", f"{to}/{data['to']}", data["from"])}
         elif what == "spawn":
-            self.spawned[to, data["pid"]] = data["by"]
+            self.spawned[to, data["pid"]] = data.get("by", "a schedule")
 
     def _taken(self, shard: str, data: dict[str, Any], batch: _Batch) -> Iterator[Violation]:
         sender, number, what = data["from"], data["n"], data["what"]
@@ -163,6 +171,7 @@ class Books:
         self.taken[pair] = max(number, last)
         if sender.startswith(CLIENT):
             return
+        due: tuple[Any, ...]
         posts = self.posted.get(pair, [])
         if number > len(posts):
             yield Violation("posts_in_order", f"{shard} takes post {number} of {sender}, which is not durable there")
@@ -269,13 +278,17 @@ class Books:
         for shard, pid in self.spawned:
             if pid not in self.ledgers[shard].processes and (shard, pid) not in self.refused:
                 yield Violation("spawn_once", f"{self.spawned[shard, pid]} spawned {shard}/{pid}, which never began")
-        for fault in check(register(), self.history()):
-            yield Violation("linearizable", str(fault))
+        for model, ops in ((register(), self.questions()), (compared(), self.compared), (once(), self.fired)):
+            for fault in check(model, ops):
+                yield Violation("fired_once" if ops is self.fired else "linearizable", str(fault))
+        for name, dues in self.settled.items():
+            if dues != sorted(set(dues)):
+                yield Violation("fired_once", f"{name} settles its due times as {dues}")
         for shard, ledger in self.ledgers.items():
             for violation in ledger.parts.at_rest():
                 yield Violation(violation.name, f"{shard}: {violation.detail}")
 
-    def history(self) -> list[Op]:
+    def questions(self) -> list[Op]:
         """Return what askers asked of cells, and what they were told, in the order of the database."""
         ops = []
         for question, (began, asked) in self.asked.items():

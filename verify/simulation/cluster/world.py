@@ -18,7 +18,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from lyra.cluster.client import Cluster
-from lyra.cluster.directory import DRAINING, MemoryDirectory
+from lyra.cluster.directory import DRAINING, UP, MemoryDirectory
 from lyra.cluster.host import Host
 from lyra.core.event import Event
 from lyra.core.faultpoint import SimulatedCrash, intercept
@@ -30,6 +30,7 @@ from lyra.store.protocol import Record
 from lyra.testing.clock import SimClock
 from lyra.testing.loop import Deadlock
 from verify.crash.workload import call_of
+from verify.histories import Op
 from verify.simulation import invariants
 from verify.simulation.cluster import programs
 from verify.simulation.cluster.books import Books
@@ -83,11 +84,35 @@ class SimHost:
             try:
                 await self.host.start()
                 self.has_joined = True
+                if world.has_board:
+                    await self._compare()
                 return
             except LyraError:  # an earlier start of that name is still in the directory, or it cannot be reached
                 if self.host._writer is not None:
                     self.host._writer.close()
                 await asyncio.sleep(0.7)
+
+    async def _compare(self) -> None:
+        """Compare and write a value of a blackboard on whichever shards are open here, until all is well."""
+        world, known = self.world, None
+        for number in range(1, 40):
+            await asyncio.sleep(self.rng.uniform(0.1, 4.0))
+            kernels = list(self.host.kernels.values()) if self.host is not None else []
+            if world.is_well or not kernels:
+                continue
+            groups, new = self.rng.choice(kernels).groups, f"{self.machine}.{number}"
+            old = known if self.rng.random() < 0.7 else self.rng.choice([None, known])
+            at, began = len(world.books.compared), world.clock.monotonic()
+            world.books.compared.append(Op("board", "compare", (old, new), None, began, None, self.machine))
+            try:
+                async with asyncio.timeout(15.0):
+                    await groups.create("board", exist_ok=True)
+                    matched = await groups.bb_compare("board", "value", old, new)
+            except (LyraError, TimeoutError):
+                continue  # whether it was written is not known
+            ended = world.clock.monotonic()
+            world.books.compared[at] = Op("board", "compare", (old, new), matched, began, ended, self.machine)
+            known = new if matched else groups.bb_get("board", "value")
 
     def epochs_at_work(self, shard: str) -> list[int]:
         """Return the epochs of the kernels of a shard that perform something here."""
@@ -211,14 +236,16 @@ class ClusterWorld:
         self.points_visited: dict[str, int] = dict.fromkeys(POINTS, 0)
         self._point: tuple[str, int] | None = None
         self._dead: list[SimHost] = []
-        self._is_well = False
+        self.is_well = False
         self.provider = programs.Provider(make_random(rng.getrandbits(32)))
         self.provider.on_perform = self._judge
         self.client_loop = HostLoop(self.clock, _CLIENT)
         # The same pids on several shards: what tells processes apart must be their addresses.
         roots = sorted({f"{rng.choice(names)}/a{rng.randrange(3)}" for _ in range(rng.randint(2, 6))})
         generator = programs.Generator(make_random(rng.getrandbits(32)), names, roots)
-        self.roots = {address: (programs.actor, (generator.spec(),)) for address in roots}
+        self.roots: dict[str, tuple[Any, tuple[Any, ...]]] = {
+            address: (programs.actor, (generator.spec(),)) for address in roots
+        }
         if rng.random() < 0.5:  # twins: all that they have in common but their shard must not be taken for one
             spec = generator.twin(rng.choice(roots))
             self.roots |= {f"{shard}/a9": (programs.actor, (spec,)) for shard in names[:2]}
@@ -229,6 +256,15 @@ class ClusterWorld:
             for number in range(3):
                 address = f"{rng.choice(names)}/asker{number}"
                 self.roots[address] = (programs.asker, (self.cell, generator.questions()))
+        self.has_board = rng.random() < 0.4
+        self.jobs: dict[str, Any] = {
+            f"job{number}": {
+                "every_s": rng.choice([3.0, 7.0, 30.0]),
+                "missed": rng.choice(["once", "skip"]),
+                "shard": rng.choice([None, *names]),
+            }
+            for number in range(rng.choice([0, 0, 1, 3]))
+        }
         self._ids = 0
         self.is_done = False
 
@@ -361,7 +397,7 @@ class ClusterWorld:
         for host in self.hosts:
             if host.loop.runs:
                 host.loop.call_soon(host.answer_doubts)
-        if self._is_well and self.clock.monotonic() > self.horizon_s + _SETTLE_S:
+        if self.is_well and self.clock.monotonic() > self.horizon_s + _SETTLE_S:
             self.is_done = True
             for shard in self.shards:
                 if not self._is_placed(shard):
@@ -404,7 +440,7 @@ class ClusterWorld:
         return [host for host in self.hosts if host.loop.runs and not host.is_leaving]
 
     def _trouble(self) -> None:
-        if self._is_well:
+        if self.is_well:
             return
         word = self.rng.choices(list(TROUBLE), [weight for weight, _ in TROUBLE.values()])[0]
         self.troubles[word] = self.troubles.get(word, 0) + 1
@@ -478,7 +514,10 @@ class ClusterWorld:
             host = self.rng.choice(self._running())
             self.say(f"host {host.name} is told to drain")
             self.directory.set_state(host.name, DRAINING)
-            self._in(self.rng.uniform(1.0, 12.0), lambda: self.directory.set_state(host.name, "up") and None)
+            self._in(self.rng.uniform(1.0, 12.0), lambda: self._take_up(host.name))
+
+    def _take_up(self, name: str) -> None:
+        self.directory.set_state(name, UP)
 
     def _leave(self) -> None:
         joined = [host for host in self._running() if host.has_joined]
@@ -495,7 +534,7 @@ class ClusterWorld:
     def _make_well(self) -> None:
         """End all trouble; wait for the ends from here on."""
         self.say("all is well from here on")
-        self._is_well = True
+        self.is_well = True
         self._point = None
         self.network.heal_all()
         for host in self.hosts:
@@ -503,7 +542,7 @@ class ClusterWorld:
         for number in range(2):
             self._start_again(f"h{number}")
         for name in list(self.directory._hosts):
-            self.directory.set_state(name, "up")
+            self._take_up(name)
 
     # ------------------------------------------------------------------ the client
 
@@ -514,8 +553,14 @@ class ClusterWorld:
         async with cluster, hasty, asyncio.TaskGroup() as group:
             spawns = [group.create_task(self._start(cluster, address)) for address in self.roots]
             senders = [group.create_task(self._send(hasty, number)) for number in range(3)]
+            for name, when in self.jobs.items():
+                await cluster.schedule(name, programs.actor, {"steps": [["do", "read", 1]], "traps": False}, **when)
             for task in spawns:
                 await task
+            while not self.is_well:  # noqa: ASYNC110 - virtual time costs nothing
+                await asyncio.sleep(1.0)
+            for name in self.jobs:
+                await cluster.unschedule(name)
             for address in self.roots:
                 if address.endswith("/cell"):
                     continue
@@ -594,7 +639,7 @@ class ClusterWorld:
         return self._open_on(shard) == [owner] and view.is_alive(owner)
 
     def _all_over(self) -> bool:
-        if not self._is_well or not all(self._is_placed(shard) for shard in self.shards):
+        if not self.is_well or not all(self._is_placed(shard) for shard in self.shards):
             return False
         for ledger in self.books.ledgers.values():
             if any(not books.ended for books in ledger.processes.values()):

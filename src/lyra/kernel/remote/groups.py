@@ -212,7 +212,10 @@ class SharedGroups(Part):
 
     def _await_answer(self) -> tuple[str, Awaitable[Any]]:
         self._refs += 1
-        ref = f"{self._core.generation}.{self._refs}"
+        journal = self._core.journal
+        assert journal is not None
+        # The epoch tells the lives of the kernel apart: an answer to the last one may still be on its way.
+        ref = f"{journal.epoch}.{self._refs}"
         future = self._answers[ref] = self._core.loop.create_future()
         return ref, _Answer(future)
 

@@ -333,6 +333,7 @@ class Ties(Part):
         if what == "ended":
             return self.awaited.get(data["ref"])
         if what == "exit":
+            data["to"] = self._find_linked(data["to"], data["from"])
             gone = self.gone.get(data["to"], {})
             if len(gone) >= _GONE_KEPT:
                 self._core.taint.forget(next(iter(gone)))  # the one that is not known any more from here on
@@ -346,6 +347,12 @@ class Ties(Part):
             if process is not None:
                 data["pid"] = process.pid
         return None
+
+    def _find_linked(self, word: str, address: str) -> str:
+        """Return the pid of the process that one abroad, which knows it by this word, is linked to."""
+        if word in self.links:
+            return word
+        return next((pid for pid, links in self.links.items() if links.get(address) == word), word)
 
     def _find_living(self, word: str) -> Process | None:
         process = self._core.lookup(word)

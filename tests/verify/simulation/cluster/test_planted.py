@@ -9,13 +9,18 @@ import pytest
 from lyra.cluster.client import Cluster
 from lyra.cluster.host import Host
 from lyra.core import codec
+from lyra.kernel.base import waiting
 from lyra.kernel.effects import door
 from lyra.kernel.journal import history as recall
 from lyra.kernel.journal.lease import Ownership
 from lyra.kernel.process.scheduler import Scheduler
 from lyra.kernel.programs.handle import Handle
 from lyra.kernel.remote.acts import Acts
-from lyra.kernel.remote.posts import CLIENT, Remote, RemoteState
+from lyra.kernel.remote.groups import SharedGroups, _Answer
+from lyra.kernel.remote.messages import Messages
+from lyra.kernel.remote.part import CLIENT, RemoteState
+from lyra.kernel.remote.posts import Remote
+from lyra.kernel.remote.schedules import Schedules
 from lyra.kernel.remote.ties import Ties
 from lyra.store.memory import MemoryStore
 from verify.simulation.cluster import programs
@@ -23,6 +28,18 @@ from verify.simulation.cluster.books import PROMISES
 from verify.simulation.cluster.sim import run_seed
 
 SEEDS_MAX = 60
+# A world that shows the bug, where the first few do not: it is tried first.
+SHOWN_BY = {
+    "_forget_to_carry": 13,
+    "_never_ask": 13,
+    "_endless_lease": 7,
+    "_number_twice": 8,
+    "_open_twice": 7,
+    "_stale_answers": 5,
+    "_fire_again": 4,
+    "_answers_of_any_life": 110,
+    "_deaf_to_names": 92,
+}
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -31,10 +48,10 @@ def _take_again(patch):
 
     async def take(self, sender, first, posts):
         for number, raw in enumerate(posts, first):
-            if number <= self.state.seen_of(sender) + 1:
+            if number <= self.state.seen.get(sender, 0) + 1:
                 self._take_one(sender, number, *codec.decode(raw))
         await self.core.journal.wait_until_durable(self.core.journal.seq)
-        return self.state.seen_of(sender)
+        return self.state.seen.get(sender, 0)
 
     patch.setattr(Remote, "take", take)
 
@@ -45,9 +62,9 @@ def _answer_early(patch):
     async def take(self, sender, first, posts):
         self.core.raise_if_closed()
         for number, raw in enumerate(posts, first):
-            if number == self.state.seen_of(sender) + 1:
+            if number == self.state.seen.get(sender, 0) + 1:
                 self._take_one(sender, number, *codec.decode(raw))
-        return self.state.seen_of(sender)
+        return self.state.seen.get(sender, 0)
 
     patch.setattr(Remote, "take", take)
 
@@ -58,44 +75,28 @@ def _forget_to_carry(patch):
 
 
 def _deliver_twice(patch):
-    take = Acts._take_message
+    take = Messages._take_message
 
     def twice(self, sender, data):
         take(self, sender, data)
         take(self, sender, data)
 
-    patch.setattr(Acts, "_take_message", twice)
+    patch.setattr(Messages, "_take_message", twice)
 
 
 def _lose_messages(patch):
-    take, count = Acts._take_message, [0]
+    take, count = Messages._take_message, [0]
 
     def lossy(self, sender, data):
         count[0] += 1
         if count[0] % 7:
             take(self, sender, data)
 
-    patch.setattr(Acts, "_take_message", lossy)
+    patch.setattr(Messages, "_take_message", lossy)
 
 
 def _lose_spawns(patch):
-    patch.setattr(Acts, "_take_spawn", lambda self, sender, data: None)
-
-
-def _one_watch_a_reference(patch):
-    """Watchers are told apart by their references alone, which those of two shards may have in common."""
-    apply, posted, ended = Ties.apply_taken, Ties.apply_posted, Ties.process_ended
-
-    def apply_taken(self, shard, what, data):
-        if what == "watch":
-            refs = self.watchers.get(data["pid"], {})
-            for key in [key for key in refs if key.partition("/")[2] == data["ref"]]:
-                del refs[key]
-        apply(self, shard, what, data)
-
-    assert posted
-    assert ended
-    patch.setattr(Ties, "apply_taken", apply_taken)
+    patch.setattr(Acts, "take", lambda self, sender, what, data, before: None)
 
 
 def _no_answer_about_the_dead(patch):
@@ -137,7 +138,7 @@ def _never_ask(patch):
 
 def _start_unwritten(patch):
     """The door does not wait until a start is durable."""
-    suspend = door.suspend
+    suspend = waiting.suspend
 
     async def hasty(process, waiters):
         if waiters is not process.core.journal.waiters:
@@ -256,13 +257,65 @@ def _loose_tasks(patch):
 
 
 def _forget_what_was_seen(patch):
-    """A shard that is taken over does not know which posts it has."""
-    load = RemoteState._apply_seen
+    """A shard does not know which posts it has, now and then."""
+    see = RemoteState._see
 
     def forgetful(self, sender, number):
-        load(self, sender, 0 if number % 4 == 0 else number)
+        see(self, sender, 0 if number % 4 == 0 else number)
 
-    patch.setattr(RemoteState, "_apply_seen", forgetful)
+    patch.setattr(RemoteState, "_see", forgetful)
+
+
+def _believe_copies(patch):
+    """A blackboard is compared with the copy of the shard that asks, not at its home."""
+
+    async def compare(self, name, data, *, tainted):
+        matched = self._groups.state.groups[name].board.get(data["key"]) == data["expected"]
+        if matched:
+            await self._groups.bb_set(name, data["key"], data["value"])
+        return matched
+
+    patch.setattr(SharedGroups, "compare", compare)
+
+
+def _answers_of_any_life(patch):
+    """The questions of a shard to the home of a group are numbered from 1 in each life of its kernel."""
+
+    def await_answer(self):
+        self._refs += 1
+        ref = f"{self._core.generation}.{self._refs}"
+        future = self._answers[ref] = self._core.loop.create_future()
+        return ref, _Answer(future)
+
+    patch.setattr(SharedGroups, "_await_answer", await_answer)
+
+
+def _deaf_to_names(patch):
+    """The end of a process is told to the pid of those that it knows by their names."""
+    patch.setattr(Ties, "_find_linked", lambda self, word, address: word)
+
+
+def _fire_again(patch):
+    """Each due time starts its program where it belongs, and on another shard, too."""
+    begin = Schedules._begin
+
+    def twice(self, name, entry, due):
+        begin(self, name, entry, due)
+        begin(self, name, {**entry, "shard": "s1"}, due)
+
+    patch.setattr(Schedules, "_begin", twice)
+
+
+def _go_back(patch):
+    """The due times of a schedule follow the clock, also back."""
+    apply = Schedules.apply_noted
+
+    def forgetful(self, pid, time, data):
+        apply(self, pid, time, data)
+        if "settled" in data and data["settled"] in self.entries:
+            self.entries[data["settled"]]["last"] -= 20.0
+
+    patch.setattr(Schedules, "apply_noted", forgetful)
 
 
 PLANTED: dict[str, list[Plant]] = {
@@ -272,8 +325,8 @@ PLANTED: dict[str, list[Plant]] = {
     "message_once": [_deliver_twice],
     "message_lost": [_lose_messages],
     "spawn_once": [_lose_spawns],
-    "answered_once": [_one_watch_a_reference, _no_answer_about_the_dead],
-    "linked": [_silent_ends],
+    "answered_once": [_no_answer_about_the_dead],
+    "linked": [_silent_ends, _deaf_to_names],
     "never_again": [_forget_finished],
     "at_most_once": [_never_ask],
     "started_first": [_start_unwritten],
@@ -283,8 +336,9 @@ PLANTED: dict[str, list[Plant]] = {
     "shards_open": [_open_twice],
     "idle": [_lost_pushes],
     "ends": [_deaf_waiters],
-    "linearizable": [_stale_answers],
-    "contained": [_loose_tasks],
+    "linearizable": [_stale_answers, _believe_copies],
+    "fired_once": [_fire_again, _go_back],
+    "contained": [_loose_tasks, _answers_of_any_life],
 }
 
 
@@ -295,7 +349,7 @@ def test_a_planted_bug_breaks_its_promise(promise, plant, monkeypatch):
     """Some world with the bug says that this promise is broken."""
     plant(monkeypatch)
     found = set()
-    for seed in range(1, SEEDS_MAX + 1):
+    for seed in (SHOWN_BY.get(plant.__name__, 1), *range(1, SEEDS_MAX + 1)):
         found |= {violation.name for violation in run_seed(seed).violations}
         if promise in found:
             return
