@@ -120,7 +120,7 @@ def copied(tmp_path: Path, cluster_url: str, start_host: StartHost, monkeypatch:
 
 
 def test_what_is_restored_is_what_was_copied(
-    tmp_path: Path, cluster_url: str, copied: Path, monkeypatch: pytest.MonkeyPatch
+    lyra: Any, tmp_path: Path, cluster_url: str, copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Row for row; a damaged file, a cluster in use and a restore that breaks off change nothing."""
     other = f"{cluster_url}_two"
@@ -157,6 +157,11 @@ def test_what_is_restored_is_what_was_copied(
     assert prints(other) == prints(cluster_url)
     with pytest.raises(Conflict, match="is in use"):
         restore(other, copied)
+    again = lyra.json("cluster", "backup", str(tmp_path), "--store", other)
+    assert Path(again["file"]).name.startswith("lyra-cluster-")
+    assert (again["shards"], again["rows"]) == (2, told.rows)
+    done = lyra.json("cluster", "restore", again["file"], "--store", f"{cluster_url}_three")
+    assert (done["rows"], done["at"]) == (again["rows"], again["at"])
     with pytest.raises(ConfigError, match="exists already"):
         back_up(other, copied)
 
