@@ -25,11 +25,11 @@ from tests.cluster.started import start_host as start_host  # noqa: PLC0414 - a 
 
 pytestmark = pytest.mark.slow
 
-MESSAGES = 80
+MESSAGES = 120
 JOBS = f"""
 async def sender(ctx):
     for number in range({MESSAGES}):
-        await ctx.send("s2/receiver", number)
+        await ctx.send("s1/receiver", number)
         await ctx.sleep(0.01)
 
 async def receiver(ctx):
@@ -44,10 +44,10 @@ def setup(kernel):
 async def result_of(url: str, *, spawn: bool) -> Any:
     async with cluster.connect(url) as client:
         if spawn:
-            await client.spawn("lyra_server_setup:receiver", shard="s2", pid="receiver")
-            await client.spawn("lyra_server_setup:sender", shard="s1", pid="sender")
+            await client.spawn("lyra_server_setup:receiver", shard="s1", pid="receiver")
+            await client.spawn("lyra_server_setup:sender", shard="s2", pid="sender")
             return None
-        return (await client.process("s2/receiver").wait()).result
+        return (await client.process("s1/receiver").wait()).result
 
 
 def last_seq(url: str, shard: str) -> int:
@@ -56,6 +56,13 @@ def last_seq(url: str, shard: str) -> int:
         closing(PostgresStore(directory.store_of(shard))) as store,
     ):
         return store.last_seq()
+
+
+def wait_for_rows(url: str, count: int) -> None:
+    """Return when the shard of the receiver has so many rows more."""
+    before = last_seq(url, "s1")
+    while last_seq(url, "s1") < before + count:
+        pass
 
 
 def prints(url: str) -> list[str]:
@@ -76,15 +83,24 @@ def test_a_cluster_goes_on_from_its_copy(lyra: Any, tmp_path: Path, cluster_url:
     a.until_shards(1)
     b.until_shards(1)
     asyncio.run(result_of(cluster_url, spawn=True))
-    before = last_seq(cluster_url, "s2")
-    while last_seq(cluster_url, "s2") < before + 20:
-        pass
+    wait_for_rows(cluster_url, 20)
     home = {"HOME": str(tmp_path / "hosts")}
     file = tmp_path / "copy.backup"
-    done = lyra("cluster", "backup", str(file), "--store", cluster_url, **home)
+    paused: list[int] = []
+
+    def pause_once(count: int) -> None:
+        """Let the shards go on between the pages of the copy."""
+        if not paused:
+            paused.append(count)
+            wait_for_rows(cluster_url, 20)
+
+    assert back_up(cluster_url, file, pause_once).shards == 2
+    assert paused
+    other_file = tmp_path / "other.backup"
+    done = lyra("cluster", "backup", str(other_file), "--store", cluster_url, **home)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"wrote {file}: 2 shards, ")
-    assert file.stat().st_mode & 0o777 == 0o600
+    assert done.stdout.startswith(f"wrote {other_file}: 2 shards, ")
+    assert other_file.stat().st_mode & 0o777 == 0o600
     assert asyncio.run(result_of(cluster_url, spawn=False)) == list(range(MESSAGES))
     other = f"{cluster_url}_restored"
     restored = lyra("cluster", "restore", str(file), "--store", other, **home)
@@ -95,6 +111,8 @@ def test_a_cluster_goes_on_from_its_copy(lyra: Any, tmp_path: Path, cluster_url:
         assert two.view().hosts == {}
         ids = [PostgresStore(directory.store_of("s1")) for directory in (one, two)]
     assert ids[0].identity() == ids[1].identity()
+    assert ids[1].holder() is None  # so that the next owner begins a new generation
+    assert ids[1]._lease().epoch > 0
     for store in ids:
         store.close()
     c = StartedHost(tmp_path, other, "c", "--load", "jobs.py")
@@ -120,7 +138,7 @@ def copied(tmp_path: Path, cluster_url: str, start_host: StartHost, monkeypatch:
 
 
 def test_what_is_restored_is_what_was_copied(
-    tmp_path: Path, cluster_url: str, copied: Path, monkeypatch: pytest.MonkeyPatch
+    lyra: Any, tmp_path: Path, cluster_url: str, copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Row for row; a damaged file, a cluster in use and a restore that breaks off change nothing."""
     other = f"{cluster_url}_two"
@@ -157,6 +175,11 @@ def test_what_is_restored_is_what_was_copied(
     assert prints(other) == prints(cluster_url)
     with pytest.raises(Conflict, match="is in use"):
         restore(other, copied)
+    again = lyra.json("cluster", "backup", str(tmp_path), "--store", other)
+    assert Path(again["file"]).name.startswith("lyra-cluster-")
+    assert (again["shards"], again["rows"]) == (2, told.rows)
+    done = lyra.json("cluster", "restore", again["file"], "--store", f"{cluster_url}_three")
+    assert (done["rows"], done["at"]) == (again["rows"], again["at"])
     with pytest.raises(ConfigError, match="exists already"):
         back_up(other, copied)
 

@@ -57,10 +57,10 @@ def back_up(url: str, path: Path, tell: Callable[[int], object] = lambda _: None
     count = 0
     try:
         with _create(part) as file, _transaction(url, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") as (ask, _):
-            writer = _Writer(file)
-            at = float(ask("SELECT extract(epoch FROM clock_timestamp())", ())[0][0])
+            writer = _FrameWriter(file)
+            copied_at = float(ask("SELECT extract(epoch FROM clock_timestamp())", ())[0][0])
             shards = {name: _find_form(ask, f"{directory.schema}_{name}") for name in view.shards}
-            writer.put({"at": at, "lease_s": lease_s, "shards": list(shards)})
+            writer.put({"at": copied_at, "lease_s": lease_s, "shards": list(shards)})
             for shard, form in shards.items():
                 seen = Fingerprint()
                 if form:
@@ -79,7 +79,7 @@ def back_up(url: str, path: Path, tell: Callable[[int], object] = lambda _: None
         raise StoreError(f"{path} cannot be written: {error.strerror or error}") from None
     finally:
         part.unlink(missing_ok=True)
-    return Copied(len(shards), count, at)
+    return Copied(len(shards), count, copied_at)
 
 
 def restore(url: str, path: Path, tell: Callable[[int], object] = lambda _: None) -> Copied:
@@ -209,7 +209,7 @@ def _create(path: Path) -> Iterator[IO[bytes]]:
         os.fsync(file.fileno())
 
 
-class _Writer:
+class _FrameWriter:
     """Writes frames, each with its length before it, and a hash of all of them at the end."""
 
     def __init__(self, file: IO[bytes]) -> None:

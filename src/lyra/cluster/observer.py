@@ -1,6 +1,6 @@
 """A look at a cluster from outside, for a command: the directory, and what the hosts that answer soon tell.
 
-An `Observer` changes nothing and waits for nobody: a host that is held, or that is gone, has its error for an answer
+A `ClusterObserver` changes nothing and does not wait: a host that is held, or that is gone, has its error for an answer
 after a part of a second. It imports no kernel, so that a command starts quickly; programs use `client`.
 """
 
@@ -18,8 +18,8 @@ from lyra.errors import LyraError
 _CONNECT_S: Final = 2  # the least that libpq takes for `connect_timeout`
 
 
-class Observer:
-    """`async with Observer(url) as observer`; the constructor connects, and raises StoreError or ConfigError."""
+class ClusterObserver:
+    """`async with ClusterObserver(url) as observer`; the constructor connects, and raises StoreError or ConfigError."""
 
     def __init__(self, url: str) -> None:
         waits = "" if "connect_timeout=" in url else f"{'&' if '?' in url else '?'}connect_timeout={_CONNECT_S}"
@@ -32,7 +32,7 @@ class Observer:
             self.directory.close()
             raise
 
-    async def __aenter__(self) -> Observer:
+    async def __aenter__(self) -> ClusterObserver:
         return self
 
     async def __aexit__(self, *_: object) -> None:

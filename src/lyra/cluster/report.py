@@ -18,7 +18,7 @@ from lyra.core.limits import CLUSTER_GONE_S, CLUSTER_POSTS_LATE_S
 from lyra.errors import LyraError
 
 if TYPE_CHECKING:
-    from lyra.cluster.observer import Observer
+    from lyra.cluster.observer import ClusterObserver
 
 Silences = Mapping[str, float]  # host → seconds since it renewed its row
 Answers = Mapping[str, Any]  # of hosts by name: what `calls` answers to "status", or the LyraError instead of it
@@ -48,7 +48,7 @@ class ShardReport(msgspec.Struct, frozen=True):
     note: str
 
 
-class Report(msgspec.Struct, frozen=True):
+class ClusterReport(msgspec.Struct, frozen=True):
     """See the module. `problems` and `remarks` are sentences."""
 
     problems: list[str]
@@ -62,19 +62,19 @@ class Report(msgspec.Struct, frozen=True):
         return not self.problems
 
 
-async def read_report(observer: Observer) -> Report:
+async def read_report(observer: ClusterObserver) -> ClusterReport:
     answers = await observer.ask_hosts("status", {})
     return make_report(observer.view, observer.silences_s, answers)
 
 
-def make_report(view: View, silences_s: Silences, answers: Answers) -> Report:
+def make_report(view: View, silences_s: Silences, answers: Answers) -> ClusterReport:
     problems, remarks = find_problems(view, silences_s, answers)
     hosts = [
         _describe_host(view, row, silences_s.get(name, 0.0), answers.get(name))
         for name, row in sorted(view.hosts.items())
     ]
     shards = [_describe_shard(row, answers.get(row.host)) for row in view.shards.values()]
-    return Report(problems, remarks, hosts, shards, view.lease_s)
+    return ClusterReport(problems, remarks, hosts, shards, view.lease_s)
 
 
 def find_problems(view: View, silences_s: Silences, answers: Answers) -> tuple[list[str], list[str]]:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import configparser
 import json
 import shlex
+import signal
 import sys
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
+from lyra.cluster import connect
 from lyra.config import KEYS
 from lyra.core.limits import CLUSTER_DRAIN_S
 from lyra.kernel.remote.part import RemoteState
+from tests import warm
 from tests.cluster.started import StartHost
 from tests.cluster.started import cluster_url as cluster_url  # noqa: PLC0414 - a fixture
 from tests.cluster.started import database as database  # noqa: PLC0414 - a fixture
@@ -100,8 +105,6 @@ def test_the_programs_and_agents_of_the_files_are_known(
         "                print(job.address.partition('/')[0], (await job.wait()).result)\n"
         "asyncio.run(main())\n"
     )
-    from tests import warm
-
     done = warm.run(str(lyra.folder / "client.py"), [cluster_url], cwd=lyra.folder, env=lyra.env)
     assert done.stdout.split("\n") == ["s1 x", "s1 more", "s2 x", "s2 more", ""], done.stderr
 
@@ -159,7 +162,7 @@ def test_a_held_and_a_killed_host_are_told(lyra: Any, cluster_url: str, start_ho
         if told["problems"] and "host a has not renewed" in told["problems"][0]:
             break
     assert code == 1
-    assert told["hosts"][0]["state"] == "late"
+    assert (told["hosts"][0]["state"], told["lease_s"]) == ("late", 4.0)
     assert {row["open"] for row in told["shards"]} == {None, True}
     a.close()
     b.until_shards(2)
@@ -171,6 +174,76 @@ def test_a_held_and_a_killed_host_are_told(lyra: Any, cluster_url: str, start_ho
     drained = lyra("cluster", "drain", "a", "--store", cluster_url)
     assert drained.returncode == 1
     assert "host a does not run" in drained.stderr
+
+
+SLOW = """
+import asyncio
+
+async def wait():
+    await asyncio.sleep(60)
+
+async def slow(ctx):
+    await ctx.do(wait)
+
+def setup(kernel):
+    kernel.register(slow)
+"""
+
+
+def run_host(lyra: Any, *words: str, **env: str) -> Any:
+    """Start `lyra cluster start` until it has joined or ended; gives its first line, or its exit code and sentence."""
+    process = warm.Started("lyra.cli.main:main", ["cluster", "start", *words], cwd=lyra.folder, env={**lyra.env, **env})
+    line = process.stdout.readline()
+    if line:
+        process.send_signal(signal.SIGKILL)
+    _, told = process.communicate(30)
+    return line or (process.returncode, told)
+
+
+def test_each_setting_changes_the_host(lyra: Any, cluster_url: str) -> None:
+    """As a variable, and as a flag: where it listens, how others reach it, what it is called."""
+    env = {"LYRA_CLUSTER_STORE": cluster_url}
+    joined = json.loads(run_host(lyra, "--json", LYRA_CLUSTER_NAME="first", LYRA_CLUSTER_LISTEN="127.0.0.2:0", **env))
+    assert joined["joined"] == "first"
+    assert joined["address"].startswith("127.0.0.2:")
+    joined = json.loads(run_host(lyra, "--json", "--name", "second", "--listen", "127.0.0.3:0", **env))
+    assert (joined["joined"], joined["address"].rpartition(":")[0]) == ("second", "127.0.0.3")
+    code, told = run_host(lyra, LYRA_CLUSTER_LISTEN="0.0.0.0:0", LYRA_CLUSTER_ADVERTISE="localhost:7", **env)
+    assert code == 2
+    assert "can be reached from other machines" in told
+    words = ("--json", "--name", "third", "--listen", "0.0.0.0:0")
+    open_env = {**env, "LYRA_CLUSTER_PLAINTEXT": "true", "LYRA_CLUSTER_ADVERTISE": "localhost:7"}
+    assert json.loads(run_host(lyra, *words, **open_env))["address"] == "localhost:7"
+    flags = ("--plaintext", "--advertise", "localhost:8")
+    line = run_host(lyra, "--store", cluster_url, "--name", "fourth", "--listen", "0.0.0.0:0", *flags)
+    assert line.startswith("host fourth has joined the cluster in postgresql://")
+    assert line.endswith("others reach it at localhost:8\n")
+    (lyra.folder / "lyra.toml").write_text('[cluster]\nname = "fifth"\n')
+    untrusted = json.loads(run_host(lyra, "--json", **env))
+    trusted = json.loads(run_host(lyra, "--json", "--trust-folder", **env))
+    assert (untrusted["joined"] == "fifth", trusted["joined"]) == (False, "fifth")
+
+
+@pytest.mark.parametrize(
+    ("flags", "given"),
+    [((), {"LYRA_CLUSTER_DRAIN_S": "0"}), (("--drain", "0"), {}), (("--set", "cluster.drain_s=0"), {})],
+)
+def test_calls_in_flight_get_so_long_to_end(
+    tmp_path: Path, cluster_url: str, start_host: StartHost, flags: tuple[str, ...], given: dict[str, str]
+) -> None:
+    """A call of a minute is cut off where the setting or `--drain` says that none is waited for."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    host = start_host("a", "--shards", "1", "--load", "slow.py", *flags, **given)
+    host.until_shards(1)
+
+    async def begin() -> None:
+        async with connect(cluster_url) as client:
+            await client.spawn("lyra_server_setup:slow", shard="s1", pid="slow")
+
+    asyncio.run(begin())
+    began_s = time.monotonic()
+    assert host.stop()[0] == 0
+    assert time.monotonic() - began_s < CLUSTER_DRAIN_S / 2
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lyra import Agent, Kernel, cluster
-from lyra.cli.views.processes import Folded, StoreRows
+from lyra.cli.views.rows import Folded, StoreRows
 from lyra.cluster.tables import list_live
 from lyra.store.space import open_to_read
 from tests.cluster.started import StartedHost

@@ -28,7 +28,7 @@ from lyra.errors import ConfigError, Conflict, LyraError, ProcessError
 if TYPE_CHECKING:
     from lyra.cluster.directory import View
     from lyra.cluster.host import Host
-    from lyra.cluster.report import Report
+    from lyra.cluster.report import ClusterReport
     from lyra.config import Config
 
 _FILE: Final = click.Path(exists=True, dir_okay=False)
@@ -280,15 +280,15 @@ def status(invocation: Invocation, /, *, store: str | None, as_json: bool) -> No
         click.get_current_context().exit(1)
 
 
-async def _read_report(url: str) -> Report:
-    from lyra.cluster.observer import Observer
+async def _read_report(url: str) -> ClusterReport:
+    from lyra.cluster.observer import ClusterObserver
     from lyra.cluster.report import read_report
 
-    async with Observer(url) as observer:
+    async with ClusterObserver(url) as observer:
         return await read_report(observer)
 
 
-def _show_report(report: Report) -> None:
+def _show_report(report: ClusterReport) -> None:
     for sentence in report.problems or ["all is well"]:
         click.echo(printable(sentence))
     for sentence in report.remarks:
@@ -350,9 +350,9 @@ def drain(invocation: Invocation, /, *, host: str, store: str | None, undo: bool
 async def _drain(url: str, host: str, *, undo: bool, as_json: bool) -> list[str]:
     """Set the state of a host, and wait until it has no shard; gives the shards that it has then."""
     from lyra.cluster.directory import DRAINING, UP
-    from lyra.cluster.observer import Observer
+    from lyra.cluster.observer import ClusterObserver
 
-    async with Observer(url) as observer:
+    async with ClusterObserver(url) as observer:
         _check_drain(observer.view, host, undo=undo)
         observer.directory.set_state(host, UP if undo else DRAINING)
         told: list[str] | None = None

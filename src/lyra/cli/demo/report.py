@@ -32,7 +32,7 @@ class Evidence:
 
 def read_journal(path: str) -> list[Event]:
     """Return the whole journal; raise StoreError for a store that is not sound."""
-    from lyra.cli.views.processes import StoreRows
+    from lyra.cli.views.rows import StoreRows
     from lyra.store import open_store
 
     store = open_store(path)

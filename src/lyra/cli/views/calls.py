@@ -18,7 +18,6 @@ from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.commands.store import jsonable, must_be_a_kind
 from lyra.cli.render import document, moment, note, printable, table
 from lyra.cli.views.processes import (
-    RowSource,
     dollars,
     fold,
     run_option,
@@ -27,6 +26,7 @@ from lyra.cli.views.processes import (
     store_option,
     target_argument,
 )
+from lyra.cli.views.rows import RowSource
 from lyra.core.checking.check import did_you_mean
 from lyra.core.event import Event
 from lyra.errors import NoSuchProcess

@@ -3,7 +3,8 @@
 `ClusterRows` reads the journal of each shard in PostgreSQL, and says which shards are late: their host does not answer,
 or none has them open. `ClusterFold` is both folds over all of them, under addresses (`s2/p17`). For `ps` and `tree` of
 the living it takes the table of each host instead of the journals, all at the same time; of a late shard the snapshot
-and the rows after it, as of its last row. A host that is held holds nobody up for longer than CLUSTER_ANSWER_S.
+and the rows after it, as of its last row. No command waits
+longer than CLUSTER_ANSWER_S for a host that is held.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from lyra.cli.render import moment, note
-from lyra.cli.views.processes import Folded, StoreRows
+from lyra.cli.views.rows import Folded, StoreRows
 from lyra.cluster.directory import NoCluster
-from lyra.cluster.observer import Observer
+from lyra.cluster.observer import ClusterObserver
 from lyra.cluster.report import find_late_shards
 from lyra.core.event import Event
 from lyra.errors import ConfigError, LyraError, StoreError
@@ -65,7 +66,7 @@ class ClusterRows:
 
     def __init__(self, url: str) -> None:
         self._stack = ExitStack()
-        self._observer = Observer(url)
+        self._observer = ClusterObserver(url)
         self._runner = self._stack.enter_context(asyncio.Runner())  # the channels to the hosts belong to its loop
         self._stack.callback(lambda: self._runner.run(self._observer.close()))
         self.location = self._observer.directory.location
