@@ -159,6 +159,12 @@ def _read(file: Path) -> list[list[str]]:
     return [line.split(":") for line in file.read_text().splitlines()] if file.exists() else []
 
 
+def _in_flight(performed: dict[str, int]) -> set[tuple[str, int]]:
+    """Return the effects that may be performed twice, of programs that performed so many: the one that was under way,
+    or the one before it, where it was done and that was not in the journal yet."""
+    return {(name, step) for name, count in performed.items() for step in (count - 1, count)}
+
+
 async def _start_work(cluster: Cluster, file: Path, programs: int, effects: int) -> list[Any]:
     """Start programs, equally many on each shard, and return when each has performed an effect."""
     handles = [
@@ -248,7 +254,7 @@ async def test_frozen_node_is_taken_over_and_wakes_fenced(nodes: RayNodes, tmp_p
         assert set(late) <= set(at.items())  # each the effect that was in flight
         assert len(late) == len(set(late))
         twice = [step for step, times in Counter((name, step) for name, step, _ in _read(file)).items() if times > 1]
-        assert {(name, int(step)) for name, step in twice} <= set(at.items())
+        assert {(name, int(step)) for name, step in twice} <= _in_flight(at)
     assert took_s < _TAKEN_OVER_S, f"taken over after {took_s:.1f} s"
     print(f"frozen node taken over after {took_s:.2f} s, {len(late)} effects in flight")
 
@@ -274,7 +280,7 @@ async def test_killed_node_is_taken_over(nodes: RayNodes, tmp_path: Path) -> Non
             assert (ended.reason, ended.result) == ("normal", 20)
     counted = Counter((name, int(step)) for name, step, _ in _read(file))
     assert len(counted) == 24 * 20
-    assert {step for step, times in counted.items() if times > 1} <= set(at.items())
+    assert {step for step, times in counted.items() if times > 1} <= _in_flight(at)
     assert took_s < _TAKEN_OVER_S, f"taken over after {took_s:.1f} s"
     print(f"killed node taken over after {took_s:.2f} s")
 

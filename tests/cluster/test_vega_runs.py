@@ -171,6 +171,18 @@ def test_run_goes_on_when_its_host_stands_still(runs: RunCluster) -> None:
     _check_output(everything.splitlines())
 
 
+@pytest.mark.long
+def test_run_moves_when_its_host_is_stopped(runs: RunCluster) -> None:
+    """A host that is stopped in order gives the run to another one, which goes on with it."""
+    runs.start("alpha", "beta")
+    command = runs.vega("run", "program.vega", "--run-id", "moved", "--", "!")
+    first = _read_lines(command, 3)
+    assert runs.find_owner("moved").stop()[0] == 0
+    rest, told = _finish(command)
+    assert command.returncode == 0, told
+    _check_output([*first, *rest.splitlines()])
+
+
 def test_run_goes_on_without_its_command(runs: RunCluster) -> None:
     """The command is only a view: killed, the run goes on, and `vega resume` shows it from the beginning."""
     runs.start("alpha")
