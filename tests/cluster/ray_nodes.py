@@ -42,6 +42,9 @@ class Nodes:
     def _raylet_of(node: Any) -> int:
         return int(node.all_processes["raylet"][0].process.pid)
 
+    def address(self) -> str:
+        return str(self._cluster.address)
+
     def alive(self) -> list[str]:
         """Return the hosts whose nodes Ray believes to be alive."""
         return [ray_hosts.host_name(node["NodeID"]) for node in ray.nodes() if node["Alive"]]

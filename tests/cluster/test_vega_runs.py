@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from lyra.cluster.directory import PostgresDirectory
+from lyra.cluster.vega_runs import open_run
+from tests.cluster.started import StartedHost, StartHost, cluster_url, database, start_host
 from tests.source import KEPT, PYTHONPATH
-from verify.servers import PostgresServer, postgres_missing
 
-_ROOT: Final = Path(__file__).parents[2]
+__all__ = ["cluster_url", "database", "start_host"]
+
 _LEASE_S: Final = 2.0
-_schemas = count(1)
 
 _PROGRAM: Final = """
 fn slow(boss, name) {
@@ -42,47 +41,31 @@ fn main() {
 """
 
 
-def _environment(folder: Path) -> dict[str, str]:
-    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
-    return {**kept, "HOME": str(folder), "PYTHONPATH": PYTHONPATH, "LC_ALL": "C.UTF-8"}
-
-
-@pytest.fixture(scope="module")
-def database() -> Iterator[PostgresServer]:
-    missing = postgres_missing()
-    if missing:
-        pytest.skip(missing)
-    with PostgresServer() as server:
-        yield server
-
-
 class RunCluster:
-    """Hosts of one cluster by name, and commands that use it."""
+    """Hosts of one cluster, and commands that use it, which have a home and a key of their own."""
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url: str, folder: Path, start_host: StartHost) -> None:
         self.url = url
-        self.directory = PostgresDirectory(url, shards=2, lease_s=_LEASE_S)
         self._folder = folder
-        self.hosts: dict[str, subprocess.Popen[bytes]] = {}
-        self.write("nothing.py", "def setup(kernel):\n    pass\n")
+        self._start_host = start_host
+        self.hosts: dict[str, StartedHost] = {}
         self.write("program.vega", _PROGRAM)
+
+    def start(self, *names: str) -> None:
+        for name in names:
+            flags = ("--shards", "2", "--lease", str(_LEASE_S), "--drain", "1")
+            self.hosts[name] = self._start_host(name, *flags).until_joined()
+        self.directory = PostgresDirectory(self.url, make=False)
+
+    def close(self) -> None:
+        if self.hosts:
+            self.directory.close()
 
     def write(self, name: str, text: str) -> None:
         (self._folder / name).write_text(text)
 
-    def start_host(self, name: str) -> None:
-        words = [self.url, name, str(self._folder / "nothing.py")]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.cluster.host_process", *words],
-            stdout=subprocess.PIPE,
-            cwd=_ROOT,
-            env=_environment(self._folder),
-        )
-        self.hosts[name] = process
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"joined\n"
-
     def vega(self, verb: str, *words: str) -> subprocess.Popen[str]:
+        kept = {name: os.environ[name] for name in KEPT if name in os.environ}
         return subprocess.Popen(
             [sys.executable, "-m", "lyra", "vega", verb, "--cluster", self.url, *words],
             stdin=subprocess.DEVNULL,
@@ -90,34 +73,21 @@ class RunCluster:
             stderr=subprocess.PIPE,
             text=True,
             cwd=self._folder,
-            env=_environment(self._folder),
+            env={**kept, "HOME": str(self._folder), "PYTHONPATH": PYTHONPATH, "LC_ALL": "C.UTF-8"},
         )
 
-    def host_of(self, shard: str) -> str:
-        """Return the host that a shard is assigned to."""
-        return self.directory.view().shards[shard].host
-
-    def shard_of(self, run: str) -> str:
-        from lyra.cluster.vega_runs import open_run
-
-        space, found = open_run(self.url, run, make=False)
+    def find_owner(self, run: str) -> StartedHost:
+        """Return the host that executes a run."""
+        space, found = open_run(self.directory, run, make=False)
         assert found is not None
         shard = str(found.began["shard"])
         space.close()
-        return shard
-
-    def close(self) -> None:
-        for process in self.hosts.values():
-            process.send_signal(signal.SIGCONT)
-            process.kill()
-            process.communicate(timeout=10)
-        self.directory.close()
+        return self.hosts[_until(lambda: self.directory.view().shards[shard].host)]
 
 
 @pytest.fixture
-def runs(database: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunCluster]:
-    monkeypatch.setenv("HOME", str(tmp_path))  # whose key signs the stores
-    made = RunCluster(f"{database.url}&schema=runs_{next(_schemas)}", tmp_path)
+def runs(cluster_url: str, tmp_path: Path, start_host: StartHost) -> Iterator[RunCluster]:
+    made = RunCluster(cluster_url, tmp_path, start_host)
     yield made
     made.close()
 
@@ -163,13 +133,11 @@ def _until(holds: Callable[[], Any], within_s: float = 60.0) -> Any:
 def test_run_goes_on_when_its_host_is_killed(runs: RunCluster) -> None:
     """A run prints to the terminal as it goes; its host killed, it goes on elsewhere, prints nothing twice, and the
     command ends as every `vega run` does. `vega resume` shows all of it again."""
-    runs.start_host("alpha")
-    runs.start_host("beta")
+    runs.start("alpha", "beta")
     command = runs.vega("run", "program.vega", "--run-id", "both", "--json", "--", "!")
     shown = runs.vega("run", "program.vega", "--run-id", "both", "--", "!")
     first = _read_lines(shown, 5)
-    owner = _until(lambda: runs.host_of(runs.shard_of("both")))
-    runs.hosts[owner].send_signal(signal.SIGKILL)
+    runs.find_owner("both").close()  # SIGKILL
     rest, told = _finish(shown)
     assert shown.returncode == 0, told
     _check_output([*first, *rest.splitlines()])
@@ -187,26 +155,37 @@ def test_run_goes_on_when_its_host_is_killed(runs: RunCluster) -> None:
 @pytest.mark.long
 def test_run_goes_on_when_its_host_stands_still(runs: RunCluster) -> None:
     """A host that stands still is fenced out of the run: another one continues it, and the woken one adds nothing."""
-    runs.start_host("alpha")
-    runs.start_host("beta")
+    runs.start("alpha", "beta")
     command = runs.vega("run", "program.vega", "--run-id", "held", "--", "!")
     first = _read_lines(command, 5)
-    owner = _until(lambda: runs.host_of(runs.shard_of("held")))
-    runs.hosts[owner].send_signal(signal.SIGSTOP)
+    owner = runs.find_owner("held")
+    owner.hold()
     rest, told = _finish(command)
-    runs.hosts[owner].send_signal(signal.SIGCONT)
+    owner.wake()
     assert command.returncode == 0, told
     _check_output([*first, *rest.splitlines()])
-    _until(lambda: runs.directory.view().is_alive(owner))
+    _until(lambda: runs.directory.view().is_alive(owner.name))
     again = runs.vega("resume", "held")
     everything, told = _finish(again)
     assert again.returncode == 0, told
     _check_output(everything.splitlines())
 
 
+@pytest.mark.long
+def test_run_moves_when_its_host_is_stopped(runs: RunCluster) -> None:
+    """A host that is stopped in order gives the run to another one, which goes on with it."""
+    runs.start("alpha", "beta")
+    command = runs.vega("run", "program.vega", "--run-id", "moved", "--", "!")
+    first = _read_lines(command, 3)
+    assert runs.find_owner("moved").stop()[0] == 0
+    rest, told = _finish(command)
+    assert command.returncode == 0, told
+    _check_output([*first, *rest.splitlines()])
+
+
 def test_run_goes_on_without_its_command(runs: RunCluster) -> None:
     """The command is only a view: killed, the run goes on, and `vega resume` shows it from the beginning."""
-    runs.start_host("alpha")
+    runs.start("alpha")
     command = runs.vega("run", "program.vega", "--", "!")
     _read_lines(command, 3)
     command.kill()
@@ -218,10 +197,23 @@ def test_run_goes_on_without_its_command(runs: RunCluster) -> None:
     _check_output(everything.splitlines())
 
 
+def test_run_is_cancelled_from_any_machine(runs: RunCluster) -> None:
+    """A command that is on no host has a run cancelled, and the command that follows it ends."""
+    runs.start("alpha")
+    runs.write("long.vega", 'fn main() {\n    print("begun");\n    process::sleep(1h);\n}\n')
+    command = runs.vega("run", "long.vega", "--run-id", "long")
+    assert _read_lines(command, 1) == ["begun"]
+    cancelling = runs.vega("cancel", "long")
+    said, told = _finish(cancelling)
+    assert (cancelling.returncode, said) == (0, "run long is cancelled\n"), told
+    _finish(command)
+    assert command.returncode != 0
+
+
 def test_failed_run_fails_its_command(runs: RunCluster) -> None:
     """An error that the program did not catch ends the command with its code and place; a program that imports what is
     on this machine is refused, and so is a name that no run has."""
-    runs.start_host("alpha")
+    runs.start("alpha")
     runs.write("failing.vega", "fn main() {\n    print(1);\n    return env::args()[7];\n}\n")
     failing = runs.vega("run", "failing.vega", "--run-id", "bad")
     printed, told = _finish(failing)

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final
 
 from lyra.cluster import placement
 from lyra.cluster.directory import Directory, PostgresDirectory, View
-from lyra.cluster.peers import Carrier, GrpcCarrier, Unreachable, call_while
+from lyra.cluster.peers import Carrier, GrpcCarrier, Unreachable
 from lyra.cluster.shared_calls import SharedBudget, SharedCalls
 from lyra.core import codec
 from lyra.core.budgets.budget import Budget
@@ -28,7 +27,7 @@ from lyra.core.ids import unique_id
 from lyra.core.naming import get_qualified_name
 from lyra.core.policies.policy import Supervision
 from lyra.core.rights.capability import Grant
-from lyra.errors import ConfigError, Conflict, DeadlineExceeded, LyraError, ProcessError, StoreError
+from lyra.errors import ConfigError, Conflict, DeadlineExceeded, LyraError, ProcessError
 from lyra.kernel.base.tasks import Writer
 from lyra.kernel.journal.rows import error_from_row
 from lyra.kernel.process.links import form_of
@@ -40,7 +39,6 @@ PATIENCE_S: Final = 30.0
 _WAIT_S: Final = 20.0  # in one call for the end of a process
 _RETRY_FIRST_S: Final = 0.05
 _RETRY_MOST_S: Final = 1.0
-_LOOKS_A_LEASE: Final = 4  # whether what a call waits for has moved
 
 
 class Cluster(SharedCalls):
@@ -55,7 +53,6 @@ class Cluster(SharedCalls):
         self._turns: dict[str, asyncio.Lock] = {}  # messages to one shard go one after the other
         self._writer: Writer | None = None
         self.within: SharedBudget | None = None  # all that this client spawns spends from it
-        self._looked_s = 0.0
 
     async def __aenter__(self) -> Cluster:
         self._writer = Writer(asyncio.get_running_loop())
@@ -198,7 +195,7 @@ class Cluster(SharedCalls):
                 error = Conflict(f"shard {shard} is open on no host", hint="lyra cluster status says why", shard=shard)
             else:
                 try:
-                    return await self._call_at(shard, address, method, data, timeout_s)
+                    return await self._carrier.call(address, method, data, timeout_s=timeout_s)
                 except (Unreachable, DeadlineExceeded) as lost:
                     error = lost
                 except Conflict as elsewhere:
@@ -213,26 +210,6 @@ class Cluster(SharedCalls):
                 raise error
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, _RETRY_MOST_S)
-            await self.refresh()
-
-    async def _call_at(self, shard: str, address: str, method: str, data: dict[str, Any], timeout_s: float) -> Any:
-        """Call a host for as long as it has the shard."""
-        look_s = self.view.lease_s / _LOOKS_A_LEASE
-
-        async def has_shard() -> bool:
-            with suppress(StoreError):  # while the directory is away, nothing moves
-                await self._look(look_s)
-            return self.view.address_of(shard) in (address, None)
-
-        return await call_while(
-            self._carrier, address, method, data, timeout_s=timeout_s, look_s=look_s, is_there=has_shard
-        )
-
-    async def _look(self, within_s: float) -> None:
-        """Read the directory unless one of the calls that wait has just done so."""
-        now_s = asyncio.get_running_loop().time()
-        if now_s - self._looked_s >= within_s:
-            self._looked_s = now_s
             await self.refresh()
 
 

@@ -27,7 +27,7 @@ from lyra._version import __version__
 from lyra.cluster import placement
 from lyra.cluster.calls import answer_call
 from lyra.cluster.directory import DRAINING, Directory, HostRow, View, check_name
-from lyra.cluster.peers import Carrier, call_while
+from lyra.cluster.peers import Carrier
 from lyra.cluster.vega_runs import register_runs
 from lyra.core.clock import Clock, SystemClock
 from lyra.core.ids import unique_id
@@ -251,7 +251,7 @@ class Host:
             kernel = self._make_kernel(shard, store, Seams(remote=lambda parts: self._make_remote(parts, shard)))
             await kernel.start()
             if self.directory.url:
-                register_runs(kernel, self.directory.url, self.view.lease_s)
+                register_runs(kernel, self.directory, self.view.lease_s)
             if self._setup is not None:
                 began = self._setup(kernel)
                 if began is not None:
@@ -344,13 +344,7 @@ class Host:
         if address is None or row.host == self.name:
             raise Conflict(f"shard {shard} is open on no host at the moment", elsewhere=True, shard=shard)
 
-        async def has_shard() -> bool:
-            return self.view.address_of(shard) in (address, None)
-
-        look_s = self.view.lease_s / BEATS_A_LEASE
-        return await call_while(
-            self.carrier, address, method, data, timeout_s=timeout_s, look_s=look_s, is_there=has_shard
-        )
+        return await self.carrier.call(address, method, data, timeout_s=timeout_s)
 
 
 def find_resources() -> dict[str, float]:

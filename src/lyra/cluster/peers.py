@@ -11,7 +11,6 @@ calls are not encrypted; hosts belong in one private network.
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import os
 from collections.abc import Awaitable, Callable
@@ -30,7 +29,6 @@ from lyra.errors import (
     error_from_data,
     error_to_data,
 )
-from lyra.kernel.base.tasks import Tasks
 
 SERVICE: Final = "lyra.cluster.v1.Peer"
 _METHOD: Final = "Call"
@@ -60,32 +58,6 @@ class Carrier(Protocol):
         ...
 
     async def close(self) -> None: ...
-
-
-async def call_while(
-    carrier: Carrier,
-    address: str,
-    method: str,
-    data: Any,
-    *,
-    timeout_s: float,
-    look_s: float,
-    is_there: Callable[[], Awaitable[bool]],
-) -> Any:
-    """Call a host for as long as what is asked of it is there, and look each `look_s`; Unreachable once it is not.
-
-    A host that stands still breaks no connection: its callers learn of a take-over here."""
-    tasks = Tasks()
-    calling = tasks.start(carrier.call(address, method, data, timeout_s=timeout_s), name=f"lyra-call {method}")
-    try:
-        while True:
-            done, _ = await asyncio.wait({calling}, timeout=look_s)
-            if done:
-                return calling.result()
-            if not await is_there():
-                raise Unreachable(f"host {address} was asked, and another one has taken over from it")
-    finally:
-        await tasks.close()
 
 
 async def answer_encoded(answer: Answer, request: bytes) -> bytes:

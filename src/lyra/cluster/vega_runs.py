@@ -14,16 +14,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core import codec
 from lyra.core.naming import VEGA_RUN, give_name
-from lyra.errors import StoreError, VegaError
+from lyra.core.secrets.secret import Secret
+from lyra.errors import DeadlineExceeded, StoreError, VegaError
 from lyra.store.postgres_space import PostgresSpace
+from lyra.store.signature import Signer
 from lyra.store.standing import vouch
 
 if TYPE_CHECKING:
     from lyra.cluster.client import Cluster, RemoteHandle
+    from lyra.cluster.directory import Directory
     from lyra.config import Config
     from lyra.kernel.kernel import Kernel
     from lyra.vega.durable.runs import DurableRun
@@ -33,11 +37,16 @@ HOSTS_LOST_MAX: Final = 1_000_000  # a run goes on however many of its hosts are
 _LOOK_S: Final = 0.1
 
 
-def open_run(url: str, run: str, *, make: bool = True) -> tuple[PostgresSpace, DurableRun | None]:
+def signer_of(secret: Secret) -> Signer:
+    """Return the key that signs what is a cluster's, whichever of its hosts and users writes it."""
+    return Signer(blake2b(secret.reveal().encode(), digest_size=32, person=b"lyra cluster key").digest())
+
+
+def open_run(directory: Directory, run: str, *, make: bool = True) -> tuple[PostgresSpace, DurableRun | None]:
     """Return the journal of a run, and the run as it is there; None where it has not begun."""
     from lyra.vega.durable.runs import DurableRun
 
-    space = PostgresSpace(url, run, make=make)
+    space = PostgresSpace(directory.url, run, signer_of(directory.secret), make=make)
     try:
         if vouch(space).name == "empty":
             return space, None
@@ -52,11 +61,11 @@ def open_run(url: str, run: str, *, make: bool = True) -> tuple[PostgresSpace, D
 # ---------------------------------------------------------------- on a host
 
 
-def register_runs(kernel: Kernel, url: str, lease_s: float) -> None:
+def register_runs(kernel: Kernel, directory: Directory, lease_s: float) -> None:
     """Let runs of the cluster begin and continue on a kernel."""
 
     async def perform(run: str, program: bytes, facts: dict[str, Any]) -> None:
-        await execute(url, run, program, facts, config=kernel.config, lease_s=lease_s)
+        await execute(directory, run, program, facts, config=kernel.config, lease_s=lease_s)
 
     @give_name(VEGA_RUN)
     async def vega_run(ctx: Any, run: str, program: bytes, facts: dict[str, Any]) -> None:
@@ -66,7 +75,7 @@ def register_runs(kernel: Kernel, url: str, lease_s: float) -> None:
 
 
 async def execute(
-    url: str, run: str, program: bytes, facts: Mapping[str, Any], *, config: Config | None, lease_s: float
+    directory: Directory, run: str, program: bytes, facts: Mapping[str, Any], *, config: Config | None, lease_s: float
 ) -> None:
     """Execute a run, from the beginning or from where its last host was killed, until its main process ends."""
     from lyra.core.budgets.money import Money
@@ -78,7 +87,7 @@ async def execute(
         _log.warning("run %s: %s", run, line)
 
     while True:
-        space, before = await asyncio.to_thread(open_run, url, run)
+        space, before = await asyncio.to_thread(open_run, directory, run)
         try:
             if before is not None and before.is_over:
                 return
@@ -138,7 +147,9 @@ async def start_run(
     return cluster.process(f"{shard}/{pid}")
 
 
-async def follow(url: str, run: str, handle: RemoteHandle, write: Callable[[str], object], *, tail: bool) -> DurableRun:
+async def follow(
+    directory: Directory, run: str, handle: RemoteHandle, write: Callable[[str], object], *, tail: bool
+) -> DurableRun:
     """Write the lines of a run, those that it has printed already too unless `tail`, until it is over; returns it, with
     its journal open.
 
@@ -147,19 +158,21 @@ async def follow(url: str, run: str, handle: RemoteHandle, write: Callable[[str]
 
     tasks = Tasks()
     ending = tasks.start(handle.wait(), name=f"lyra-run {run}")
-    reader = _Reader(url, run, skip=tail)
+    reader = _Reader(directory, run, skip=tail)
     try:
         while True:
-            is_over = ending.done()  # before the last look: what it printed is in the journal by then
+            has_ended = ending.done()  # before the look: what it printed is in the journal by then
             for line in await asyncio.to_thread(reader.read_new):
                 write(line)
-            if is_over:
-                ended = ending.result()
-                found = await asyncio.to_thread(reader.find_run)
-                if found is not None and found.is_over:
-                    reader.keep()
-                    return found
-                raise ended.error or StoreError(f"run {run} was ended on the cluster: {ended.reason}")
+            if reader.is_over:
+                return reader.hand_over()
+            if has_ended:
+                try:
+                    ended = ending.result()
+                except (StoreError, DeadlineExceeded):  # its host is gone, and the journal says the rest
+                    ending = tasks.start(handle.wait(), name=f"lyra-run {run}")
+                else:
+                    raise ended.error or StoreError(f"run {run} was ended on the cluster: {ended.reason}")
             await asyncio.wait({ending}, timeout=_LOOK_S)
     finally:
         await tasks.close()
@@ -169,12 +182,13 @@ async def follow(url: str, run: str, handle: RemoteHandle, write: Callable[[str]
 class _Reader:
     """Reads what a run prints; its calls block."""
 
-    def __init__(self, url: str, run: str, *, skip: bool) -> None:
-        self._url = url
+    def __init__(self, directory: Directory, run: str, *, skip: bool) -> None:
+        self._directory = directory
         self._run = run
         self._skip = skip
         self._space: PostgresSpace | None = None
         self._seq = 0
+        self.is_over = False
 
     def read_new(self) -> list[str]:
         """Return the lines that were printed since the last call."""
@@ -185,12 +199,13 @@ class _Reader:
             return []
         rows = self._space.read(after=self._seq, upto=last, kind="run.printed")
         lines = [str(codec.decode(row.data)["text"]) for row in rows]
+        self.is_over = next(self._space.read(after=self._seq, upto=last, kind="run.ended"), None) is not None
         self._seq = last
         return lines
 
     def _read_first(self) -> list[str]:
         try:
-            space, run = open_run(self._url, self._run, make=False)
+            space, run = open_run(self._directory, self._run, make=False)
         except StoreError as error:
             if error.fields.get("name") == self._run:  # it has not begun yet
                 return []
@@ -198,20 +213,16 @@ class _Reader:
         if run is None:
             space.close()
             return []
-        self._space, self._seq = space, run.fold.seq
+        self._space, self._seq, self.is_over = space, run.fold.seq, run.is_over
         return [] if self._skip else run.output()
 
-    def find_run(self) -> DurableRun | None:
-        """Return the run as it is now, to be read until `close`."""
+    def hand_over(self) -> DurableRun:
+        """Return the run as it is now; its journal is the caller's to close."""
         from lyra.vega.durable.runs import DurableRun
 
-        if self._space is None:
-            self._read_first()
-        return None if self._space is None else DurableRun(self._space)
-
-    def keep(self) -> None:
-        """Leave the journal open for the caller."""
-        self._space = None
+        assert self._space is not None
+        space, self._space = self._space, None
+        return DurableRun(space)
 
     def close(self) -> None:
         if self._space is not None:

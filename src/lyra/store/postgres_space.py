@@ -12,7 +12,7 @@ from typing import Final
 
 from lyra.errors import ConfigError, StoreError
 from lyra.store.postgres import PostgresStore, split_schema
-from lyra.store.signature import BEGINNING, is_same
+from lyra.store.signature import BEGINNING, Signer, is_same
 from lyra.store.space import SPACE_NAME
 
 _NOTES: Final = "CREATE TABLE IF NOT EXISTS notes (number BIGSERIAL PRIMARY KEY, data BYTEA NOT NULL)"
@@ -20,15 +20,17 @@ _SIGNED: Final = b"signed:"  # begins a note with a signature; no other note beg
 
 
 class PostgresSpace(PostgresStore):
-    """The journal of the run `name` in the cluster of the URL; made when missing, unless `make` is False."""
+    """The journal of the run `name` in the cluster of the URL, signed with a key that all its hosts have; made when
+    missing, unless `make` is False."""
 
-    def __init__(self, url: str, name: str, *, durability: str = "process", make: bool = True) -> None:
+    def __init__(self, url: str, name: str, signer: Signer, *, durability: str = "process", make: bool = True) -> None:
         if not SPACE_NAME.fullmatch(name):
             raise ConfigError(
                 f"{name!r} cannot be the name of a run",
                 hint="use letters, digits, `.`, `_` and `-`, at most 64 of them, and begin with a letter or a digit",
             )
         self.name = name
+        self.own_signer = signer
         self._makes = make
         plain, schema = split_schema(url)
         digest = blake2b(name.encode(), digest_size=10).hexdigest()

@@ -50,6 +50,7 @@ class StoreContents(NamedTuple):
 class SigningStore(SqlStore):
     """The rules of signatures, for both databases."""
 
+    own_signer: Signer | None = None  # of this store, in place of the user's key
     _signatures: Signatures | None = None
     _key_id = ""
     _writer: ChapterWriter | None = None  # of the chapter that this object writes

@@ -159,7 +159,7 @@ def standing_of(store: Store | SigningStore, *, make_key: bool = False) -> Store
     """Return how a store stands, as far as its record of signatures says: reading it shows whether they are right."""
     if not isinstance(store, SigningStore):
         return StoreStanding("out_of_reach")
-    signer = load_signer(make=make_key)
+    signer = store.own_signer or load_signer(make=make_key)
     # In this order: its owner writes the record of signatures, and where the store is, before the first row.
     is_empty = store.holds_nothing()
     signed_by = store.get_signing_key()

@@ -76,6 +76,13 @@ def find_cluster_url(invocation: Invocation, store: str | None) -> str:
 @click.option("--resources", metavar="NAME=N,…", help="What this machine has besides: gpu=1,mem=64.")
 @click.option("--drain", type=click.FloatRange(0), metavar="S", help="Seconds that effects in flight get to end.")
 @click.option("--plaintext", is_flag=True, help="Listen where other machines can reach it, in a private network.")
+@click.option(
+    "--ray",
+    metavar="ADDRESS",
+    is_flag=False,
+    flag_value="",
+    help="Start a host on each node of this Ray cluster, and end; without ADDRESS of the one on this machine.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print each line as one JSON object.")
 @click.pass_obj
 def start(
@@ -88,10 +95,14 @@ def start(
     lease: float | None,
     resources: str | None,
     plaintext: bool,
+    ray: str | None,
     as_json: bool,
     **named: Any,
 ) -> None:
     """Run a host of the cluster on this machine; the first one makes the cluster."""
+    if ray is not None:
+        _start_on_ray(invocation, store, ray, load, (shards, lease), {**named, "resources": resources}, as_json=as_json)
+        return
     flags = {"drain_s": named.pop("drain"), "plaintext": "true" if plaintext else None, **named}
     invocation.flags += [f"cluster.{name}={value}" for name, value in flags.items() if value is not None]
     url = find_cluster_url(invocation, store)
@@ -99,6 +110,47 @@ def start(
     given = _read_resources(resources)
     setup = _join_setups([(file, setup_of(file, "kernel")) for file in load])
     asyncio.run(_run_host(invocation.config, url, given, setup, made_with=(shards, lease), as_json=as_json))
+
+
+def _start_on_ray(
+    invocation: Invocation,
+    store: str | None,
+    address: str,
+    load: Sequence[str],
+    made_with: tuple[int | None, float | None],
+    of_one_host: dict[str, Any],
+    *,
+    as_json: bool,
+) -> None:
+    """Start the hosts of a Ray cluster; exit code 1 where a node gave none."""
+    given = [name for name, value in of_one_host.items() if value is not None]
+    if given:
+        raise ConfigError(f"--{given[0]} is for one host, and --ray starts one on each node", key=f"--{given[0]}")
+    from lyra.cluster import ray_hosts
+
+    shards, lease_s = made_with
+    url = find_cluster_url(invocation, store)
+    settings = [flag for flag in invocation.flags if not flag.startswith("cluster.")]
+    started = ray_hosts.start(url, address or None, load=load, settings=settings, shards=shards, lease_s=lease_s)
+    for host in started:
+        if as_json:
+            _print_line({"host": host.name, "node": host.node, "address": host.address, "problem": host.problem})
+        else:
+            click.echo(printable(host.problem or f"host {host.name} runs on node {host.node}: {host.address}"))
+    if any(host.problem for host in started):
+        click.get_current_context().exit(1)
+
+
+@cluster.command(name="stop-ray")
+@store_option
+@click.option("--ray", "address", metavar="ADDRESS", help="The Ray cluster; by default the one on this machine.")
+@click.pass_obj
+def stop_ray(invocation: Invocation, /, *, store: str | None, address: str | None) -> None:
+    """Have the hosts that `start --ray` started leave in order, and end them."""
+    from lyra.cluster import ray_hosts
+
+    for name in ray_hosts.stop(find_cluster_url(invocation, store), address):
+        click.echo(f"host {name} has left")
 
 
 def _check_reachable(config: Config) -> None:

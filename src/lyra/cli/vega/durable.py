@@ -255,6 +255,8 @@ def _ending(invocation: Invocation, space: Space, output: ProgramOutput, lives: 
 def command(invocation: Invocation, space: RunSpace, verb: str) -> str:
     """`vega resume ID`, as it has to be said from here: with its file, unless that is the configured store."""
     words = f"vega {verb} {space.name}"
+    if "://" in str(space.path):
+        return f"{words} --cluster URL"
     path = os.path.realpath(space.path)
     with suppress(ConfigError):
         if os.path.realpath(store_file(invocation, None)) == path:

@@ -1,4 +1,4 @@
-"""`vega run --cluster URL` and `vega resume --cluster URL`: durable runs that a cluster executes.
+"""`vega run`, `resume`, `cancel` and `answer` with `--cluster URL`: durable runs that a cluster executes.
 
 The command compiles the program, hands it over and shows what it prints. It may be ended and started again as often as
 one likes: the run goes on without it, on whichever host has its shard.
@@ -7,22 +7,28 @@ one likes: the run goes on without it, on whichever host has its shard.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from lyra.cli.render import note
 from lyra.cli.vega.durable import failure, fresh_id, line_of
 from lyra.cli.vega.start import read_result
-from lyra.errors import ConfigError, StoreError
+from lyra.errors import ConfigError, DeadlineExceeded, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from lyra.cli.vega.files import Files
     from lyra.cli.vega.output import ProgramOutput
+    from lyra.cluster.directory import Directory
     from lyra.vega.bytecode.program import Program
     from lyra.vega.durable.runs import DurableRun
+
+
+_CANCEL_S: Final = 30.0
+_LOOK_S: Final = 0.2
 
 
 def cluster_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -99,9 +105,9 @@ def _follow(
         async with lyra.cluster.connect(url) as cluster:
             view = await cluster.refresh()
             program, facts = begun or (b"", {})
-            known = None if is_new else await asyncio.to_thread(_find, url, run)
+            known = None if is_new else await asyncio.to_thread(_find, cluster.directory, run)
             if known is None and begun is None:
-                raise ConfigError(f"the cluster has no run {run!r}", hint="is the URL that of `vega run`?", run=run)
+                raise _make_unknown_error(run)
             # A name that is given always means the same shard, so that two commands at once begin one run.
             where = known or (placement.place(view, {}) if is_new else home_of(run, view.shards))
             handle = await vega_runs.start_run(cluster, run, where, program, {**facts, "shard": where})
@@ -111,7 +117,7 @@ def _follow(
             while begun is None and (ended := await handle.ended()) is not None and ended.error is not None:
                 attempt += 1
                 handle = await vega_runs.start_run(cluster, run, where, b"", {}, attempt=attempt)
-            return await vega_runs.follow(url, run, handle, output.write, tail=tail)
+            return await vega_runs.follow(cluster.directory, run, handle, output.write, tail=tail)
 
     value, failed = None, None
     try:
@@ -131,12 +137,56 @@ def _follow(
     output.finish(ctx, began_with, value, failed, source, run)
 
 
-def _find(url: str, run: str) -> str | None:
+@contextmanager
+def open_on_cluster(url: str, run: str) -> Iterator[DurableRun]:
+    """Provide a run of a cluster; ConfigError where there is none of that name that has begun."""
+    from lyra.cluster.directory import PostgresDirectory
+    from lyra.cluster.vega_runs import open_run
+
+    directory = PostgresDirectory(url, make=False)
+    try:
+        if _find(directory, run) is None:
+            raise _make_unknown_error(run)
+        space, found = open_run(directory, run)
+        try:
+            assert found is not None
+            yield found
+        finally:
+            space.close()
+    finally:
+        directory.close()
+
+
+def cancel_on_cluster(url: str, run: str) -> str:
+    """Have the host of a run end it, and wait for that; returns the state of the run then."""
+    from lyra.core.clock import SystemClock, block
+    from lyra.vega.durable.durable_run import cancel_note
+
+    clock = SystemClock()
+    until_s = clock.monotonic() + _CANCEL_S
+    with open_on_cluster(url, run) as found:
+        space = found.space
+        space.leave_note(cancel_note())
+        while not (now := type(found)(space)).is_over:
+            if clock.monotonic() >= until_s:
+                raise DeadlineExceeded(
+                    f"no host has ended run {run} within {_CANCEL_S:g} s",
+                    hint="the first one that comes to it ends it: lyra cluster status says which there are",
+                )
+            block(_LOOK_S)
+        return now.state
+
+
+def _make_unknown_error(run: str) -> ConfigError:
+    return ConfigError(f"the cluster has no run {run!r}", hint="is the URL that of `vega run`?", run=run)
+
+
+def _find(directory: Directory, run: str) -> str | None:
     """Return the shard of a run; None where there is none of that name, or it has not begun."""
     from lyra.cluster.vega_runs import open_run
 
     try:
-        space, found = open_run(url, run, make=False)
+        space, found = open_run(directory, run, make=False)
     except StoreError as error:
         if error.fields.get("name") == run:
             return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +27,18 @@ from lyra.cli.vega.durable import (
     remember_node_options,
     store_file,
 )
-from lyra.cli.vega.on_cluster import cluster_option, refuse_beside_cluster, resume_on_cluster
+from lyra.cli.vega.on_cluster import (
+    cancel_on_cluster,
+    cluster_option,
+    open_on_cluster,
+    refuse_beside_cluster,
+    resume_on_cluster,
+)
 from lyra.errors import ConfigError, Corrupt
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lyra.store.space import Space
     from lyra.vega.durable.runs import DamagedRun, DurableRun, RunQuestion
     from lyra.vega.durable.trace import RunSpan
@@ -170,15 +179,17 @@ def _is_edited(run: DurableRun) -> bool:
 @click.command(cls=CliCommand, name="cancel")
 @click.argument("run")
 @db_option
+@cluster_option
 @json_option
 @click.pass_obj
-def cancel(invocation: Invocation, /, *, run: str, db: str | None, as_json: bool) -> None:
+def cancel(invocation: Invocation, /, *, run: str, db: str | None, cluster: str | None, as_json: bool) -> None:
     """Cancel a run, also one that another process executes."""
-    path = store_file(invocation, db)
-    with open_runs(path) as kept_runs:
-        kept_run = kept_runs[run]
+    with _find_run(invocation, db, cluster, run) as kept_run:
         was = kept_run.state
-    state = was if was in _OVER else _cancel(path, run)
+    if was in _OVER:
+        state = was
+    else:
+        state = _cancel(store_file(invocation, db), run) if cluster is None else cancel_on_cluster(cluster, run)
     if as_json:
         document({"run": run, "was": was, "state": state})
     else:
@@ -188,6 +199,18 @@ def cancel(invocation: Invocation, /, *, run: str, db: str | None, as_json: bool
 
 
 _OVER = ("finished", "failed", "cancelled")
+
+
+@contextmanager
+def _find_run(invocation: Invocation, db: str | None, cluster: str | None, run: str) -> Iterator[DurableRun]:
+    """Provide a run that has begun, in a file or on a cluster."""
+    if cluster is not None:
+        refuse_beside_cluster(db=db)
+        with open_on_cluster(cluster, run) as kept_run:
+            yield kept_run
+        return
+    with open_runs(store_file(invocation, db)) as kept_runs:
+        yield kept_runs[run]
 
 
 def _cancel(path: str, run: str) -> str:
@@ -215,6 +238,7 @@ def _cancel(path: str, run: str) -> str:
 @click.option("--no", "approved", flag_value=False, type=bool, help="Refuse what is asked about.")
 @click.option("--data", metavar="JSON", help="Plain data as the answer.")
 @db_option
+@cluster_option
 @json_option
 @click.pass_obj
 def answer(
@@ -227,6 +251,7 @@ def answer(
     approved: bool | None,
     data: str | None,
     db: str | None,
+    cluster: str | None,
     as_json: bool,
 ) -> None:
     """Answer a question of a run; without an answer, list its questions.
@@ -236,9 +261,7 @@ def answer(
     """
     from lyra.vega.durable.durable_run import answer_note
 
-    path = store_file(invocation, db)
-    with open_runs(path) as kept_runs:
-        kept_run = kept_runs[run]
+    with _find_run(invocation, db, cluster, run) as kept_run:
         waiting = kept_run.questions()
         if text is None and approved is None and data is None:
             _list(kept_run, waiting, as_json=as_json)
