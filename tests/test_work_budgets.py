@@ -392,9 +392,9 @@ def folder() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def measured() -> dict[str, Figures]:
     """The figures of a process of its own: what other tests have loaded and registered would count, too."""
-    root = Path(__file__).parents[1]
+    root, source = Path(__file__).parents[1], Path(lyra.__file__).parents[1]
     with tempfile.TemporaryDirectory(dir="/tmp") as path:
-        env = {"HOME": path, "PATH": os.environ["PATH"], "PYTHONPATH": f"{root / 'src'}:{root}"}
+        env = {"HOME": path, "PATH": os.environ["PATH"], "PYTHONPATH": f"{source}:{root}"}
         command = [sys.executable, "-m", "tests.test_work_budgets"]
         done = subprocess.run(command, env=env, cwd=path, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -441,6 +441,7 @@ sage(["-p", "hello", "--model", "sim/echo"])
 def test_sage_prints_with_no_more_work_than_its_budget(folder: Path) -> None:
     """`sage -p`, from the start of the process until its model is asked, with all that it imports."""
     env = {"HOME": str(folder), "PATH": os.environ["PATH"], "XDG_DATA_HOME": str(folder / "data")}
+    env["PYTHONPATH"] = str(Path(lyra.__file__).parents[1])
     counted = []
     for _ in range(4):  # the first makes folders, and what Python compiles
         command = [sys.executable, "-c", SAGE_PRINTS, SOURCE]

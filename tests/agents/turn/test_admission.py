@@ -562,10 +562,11 @@ def test_a_helper_may_not_do_what_its_caller_may_not(shell):
     assert shell.ran == []
 
 
-def test_a_helpers_question_is_heard_where_its_caller_is(shell):
-    """In the stream of the one who was asked."""
-    helper = Agent("helper", model=says(bash("make"), "{result}"), tools=shell.tools)
-    lead = Agent("lead", model=says(calls("helper", task="x"), "{result}"), tools=[helper])
+@pytest.mark.parametrize("rules", [None, {"deny": ["Bash(rm *)"]}])
+def test_a_helpers_question_is_heard_where_its_caller_is(shell, rules):
+    """In the stream of the one who was asked, also where each has permissions of its own."""
+    helper = Agent("helper", model=says(bash("make"), "{result}"), tools=shell.tools, permissions=rules)
+    lead = Agent("lead", model=says(calls("helper", task="x"), "{result}"), tools=[helper], permissions=rules)
 
     async def work() -> str:
         async with Kernel() as kernel:

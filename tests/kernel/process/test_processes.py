@@ -431,6 +431,39 @@ def test_an_exit_of_the_interpreter_is_not_contained(kind):
     assert ended[0] == "killed"
 
 
+def test_a_program_that_awaits_in_spite_of_all_and_fails_at_last_is_gone(clock):
+    """Its clean-up sees its own process as the task it runs in, and the error that it ends with is told; a process
+    beside it is ended, too."""
+    tasks, told = [], []
+
+    async def clings(ctx):
+        tasks.append(asyncio.current_task())
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                pass
+            except GeneratorExit:
+                tasks.append(asyncio.current_task())
+                raise ValueError("cannot be tidied up") from None
+
+    async def main():
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+        async with Kernel(clock=clock) as kernel:
+            handles = [kernel.spawn(clings) for _ in range(2)]
+            await settle(kernel)
+            for handle in handles:
+                handle.kill()
+            await settle(kernel)
+            assert all(handle.alive for handle in handles)
+            await pass_time(kernel, clock, 6)
+            assert [(await handle.wait()).reason for handle in handles] == ["killed"] * 2
+        assert tasks[2:] == tasks[:2]
+        assert told == ["cannot be tidied up"] * 2
+
+    run(main())
+
+
 def test_a_crash_that_a_test_acts_out_ends_no_process():
     """The loop's handler of exceptions hears of it, and the process stays as it was."""
     heard = []

@@ -602,13 +602,17 @@ class Lifetimes:
         process.cancelling_count += 1  # a tool or provider must not take the cancellation for one of its own
         try:
             # Raise CancelledError in a program, and again wherever its clean-up awaits: there is nothing left to wait
-            # with. `close` would leave async generators that it awaits half open, and the loop would fail to close them
-            # later.
-            with suppress(StopIteration, asyncio.CancelledError, ExitProgram, ProcessError):
-                program.throw(asyncio.CancelledError())
-                with suppress(RuntimeError):
-                    for _ in range(_CLEANUPS_MAX):
-                        program.throw(asyncio.CancelledError())
+            # with. `close` alone would leave async generators that it awaits half open, and the loop would fail to
+            # close them later.
+            try:
+                with suppress(StopIteration, asyncio.CancelledError, ExitProgram, ProcessError):
+                    program.throw(asyncio.CancelledError())
+                    with suppress(RuntimeError):
+                        for _ in range(_CLEANUPS_MAX):
+                            program.throw(asyncio.CancelledError())
+            finally:
+                with suppress(RuntimeError, ProcessError):
+                    program.close()
         except Exception as error:  # noqa: BLE001 - a program's clean-up may fail; closing continues
             loop.call_exception_handler(
                 {"message": f"process {process.pid} failed while it was closed", "exception": error}
@@ -617,8 +621,6 @@ class Lifetimes:
             leave_task(loop, process)  # type: ignore[arg-type]  # a task type of our own
             if outside is not None:
                 enter_task(loop, outside)
-        with suppress(RuntimeError, ProcessError):
-            program.close()
 
     def _store_lost(self, error: LyraError) -> None:
         for process in self._core.processes.present():
