@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from lyra.core.limits import EFFECTS_KEPT
@@ -148,7 +149,7 @@ class SharedBucket:
         if need[0]:
             self._number, self._lent = answer["number"], [float(amount) for amount in answer["lent"]]
             self._left, self._over_s = list(self._lent), began_s + SHARE_S
-            self._shares.call_at(self._over_s, lambda number=self._number: self._on_over(number))
+            self._shares.call_at(self._over_s, partial(self._on_over, self._number))
         return 0.0
 
     def _give_up(self) -> dict[str, Any]:
