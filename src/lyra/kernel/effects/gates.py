@@ -188,7 +188,7 @@ class Gate:
         """First come, first served: only the head of the line asks the bucket."""
         if self._shares is not None and self._strategy != "queue" and not self._busy:
             await self._shares.fetch(tokens)  # whether it is over its rate is known at the home of the limit
-            is_free = not self._busy  # type: ignore[redundant-expr]  # another call may have come meanwhile
+            is_free = not self._busy  # another call may have come meanwhile
             if is_free and self._shares.take(self._core.clock.monotonic(), tokens) == 0:
                 self._journal_levels()
                 return
