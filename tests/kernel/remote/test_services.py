@@ -213,6 +213,30 @@ def test_services_of_a_dead_host():
     run_shards(main)
 
 
+def test_a_service_that_is_unwell_everywhere_is_waited_for_with_retries():
+    """A service whose only shard is dead is refused as unhealthy, and not as unknown; a dispatch with retries goes on
+    when its handler is registered elsewhere."""
+
+    async def main() -> None:
+        async with Shards("a", "b") as shards:
+            offer(shards["a"])
+            await shards.settle()
+            shards.kill("a")
+            shards.closed.add("a")
+            with pytest.raises(Overloaded, match="unhealthy"):
+                await place(shards["b"])
+            waiting = asyncio.ensure_future(place(shards["b"], max_retries=10))
+            await asyncio.sleep(1)
+            await shards.reopen("a")
+            offer(shards["a"])
+            shards.closed.clear()
+            assert await waiting == "a"
+            with pytest.raises(NoSuchService):
+                await shards["b"].dispatch("resizes")
+
+    run_shards(main)
+
+
 def test_a_lost_answer_is_asked_for_again_only_with_retries():
     """A shard that falls silent may have done the work: without retries that is the caller's to know."""
 

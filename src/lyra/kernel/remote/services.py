@@ -127,6 +127,10 @@ class SharedServices(Part):
     def find_info(self, name: str) -> ServiceInfo | None:
         return next((info for info in self.list_infos() if info.name == name), None)
 
+    def knows(self, name: Any) -> bool:
+        """Return whether a service of that name is registered on another shard, well or not."""
+        return any(name in services for services in self.known.values())
+
     def _describe(self, shard: str, name: str, info: dict[str, Any]) -> ServiceInfo:
         if info.get("tainted"):
             self._core.taint.mark_here(f"the service {shard}/{name}")
@@ -263,6 +267,9 @@ class SharedServices(Part):
                 refusal = gone
             finally:
                 self._flying[place] -= 1
+        if refusal is None and self.knows(word):
+            hint = "its handlers are registered again when their shards are open: lyra cluster status says where"
+            refusal = Overloaded(f"service {word} is unhealthy on every shard that has it", hint=hint, name=word)
         raise refusal or NoSuchService(
             f"no service {word!r} takes requests", hint="kernel.services.list_services() lists them", name=word
         )

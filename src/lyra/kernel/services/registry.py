@@ -360,7 +360,11 @@ class ServiceRegistry(Subsystem):
         """
         self.core.raise_if_closed()
         remote = self.core.remote
-        if remote is not None and not self._has_room(name) and remote.services.list_places(name):
+        if (
+            remote is not None
+            and not self._has_room(name)
+            and (remote.services.list_places(name) or (name not in self.state.services and remote.services.knows(name)))
+        ):
             abroad: ServiceResponse = await remote.services.dispatch(name, request, timeout_s, max_retries, backoff)
             return abroad
         chosen = self.choose(name)
