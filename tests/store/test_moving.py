@@ -152,7 +152,13 @@ def test_a_call_of_a_killed_owner_has_the_same_key_afterwards(tmp_path: Path, po
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     STATE["ends"] = True
     KEYS.clear()
+    with closing(SqliteStore(path)) as old:
+        killed_owner = old._lease().owner
     move_file(path, postgres_url)
+    with closing(PostgresStore(postgres_url)) as new:
+        held = new.holder()  # the next owner continues in the generation that this name tells
+    assert held is not None
+    assert held.owner == killed_owner
     assert asyncio.run(finish(postgres_url)) == ("x", "done")
     assert [killed.stdout.strip()] == KEYS
 
