@@ -502,10 +502,10 @@ class Kernel(KernelParts):
             self.links.unlink(*self._ends(one, other))
         return acknowledge(self.core)
 
-    def _tie_abroad(self, what: str, one: str | Handle, other: str | Handle) -> bool:
+    def _tie_abroad(self, what: str, first: str | Handle, second: str | Handle) -> bool:
         """Tie or untie two processes of which one is on another shard; False where both are here."""
         remote = self.core.remote
-        addresses = remote.address_named(one), remote.address_named(other)
+        addresses = remote.address_named(first), remote.address_named(second)
         if addresses == (None, None):
             return False
         if None not in addresses:
@@ -514,7 +514,7 @@ class Kernel(KernelParts):
                 hint="a link is made on the shard of one of its ends",
             )
         address = addresses[0] or addresses[1]
-        process = self.core.find_process(other if addresses[0] is not None else one)
+        process = self.core.find_process(second if addresses[0] is not None else first)
         require_send(process)
         require("process.send", address)
         remote.ties.tie(process, what, address, {})

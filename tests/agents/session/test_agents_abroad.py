@@ -227,6 +227,27 @@ def test_a_caller_that_is_gone_withdraws():
     run(main(), expected=("exception was never retrieved",))
 
 
+def test_an_agent_that_ends_before_it_came_back():
+    """A question to an agent whose program its shard does not know yet waits, and is answered when the process ends."""
+
+    async def main():
+        async with shards() as world:
+            world["s2"].spawn(echo, pid="echo")
+            await world["s2"].durable()
+            world.programs.remove(echo)
+            await world.restart("s2")
+            asking = asyncio.ensure_future(world["s1"].agent("s2/echo").send("hello"))
+            await until(lambda: world["s2"].core.remote.asks.open)
+            await asyncio.sleep(5.0)
+            assert not asking.done()
+            await world["s2"].kill("echo")
+            with pytest.raises(AgentFailed, match="ended"):
+                await asking
+            world.programs.append(echo)
+
+    run(main())
+
+
 POINTS = [
     "journal.before_commit",
     "journal.after_commit",

@@ -346,3 +346,48 @@ def test_an_answer_is_posted_however_many_wait(monkeypatch):
             assert (await waiting).result == "done"
 
     run(main())
+
+
+def test_a_sender_killed_again_and_again_overfills_no_mailbox():
+    """What a shard sent before it was killed is not known to its next life, which asks for room with its first
+    message."""
+
+    async def main():
+        async with shards() as world:
+            world["s2"].spawn(asleep, pid="full")
+            for _ in range(12):
+                for number in range(LIMIT // 2 - 1):
+                    world["s1"].send("s2/full", number)
+                await asyncio.sleep(0.5)
+                await world.restart("s1")
+            assert LIMIT <= waiting_in(world, "s2", "full") <= LIMIT + BEYOND
+
+    run(main())
+
+
+def test_a_post_leaves_when_it_is_durable():
+    """A post whose row the disk has no room for waits, and one in front of it does not."""
+    from lyra.errors import StoreFull
+
+    async def main():
+        async with shards() as world:
+            world["s2"].spawn(slow, 2, 0.0, pid="slow")
+            world.cut.add(("s1", "s2"))
+            await world["s1"].send("s2/slow", "first")
+            disk = world["s1"].journal.store
+            append = disk.store.append
+
+            def refuse(records, epoch):
+                raise StoreFull("no room")
+
+            disk.append = refuse
+            world["s1"].send("s2/slow", "second")
+            await asyncio.sleep(0.5)
+            world.cut.clear()
+            await until(lambda: got)
+            await asyncio.sleep(5.0)
+            assert got == ["first"]
+            disk.append = append
+            await until(lambda: got == ["first", "second"])
+
+    run(main())

@@ -355,6 +355,22 @@ def test_words_of_a_marked_child_mark_who_reads_them():
     run(main())
 
 
+def test_a_supervisor_abroad_goes_with_its_parent():
+    """A supervisor on another shard stops its children in reverse when the one above it ends without a word."""
+
+    async def main():
+        async with Shards("s1", "s2", programs=PROGRAMS) as world:
+            inner = [Child(label, worker, (label,)) for label in "bc"]
+            sup = await world["s1"].supervise([Child.supervisor("inner", inner, shard="s2")], pid="sup")
+            await settle()
+            diary.clear()
+            world["s1"].lifetimes.stop(world["s1"].processes[sup.pid], "odd", grace_s=0.0)
+            await until(lambda: not world["s2"].live)
+            assert diary == ["-c", "-b"]
+
+    run(main())
+
+
 def kill_at(world: Shards, point: str, visit: int, others: tuple[str, ...]):
     """Return a hook that kills the shard which visits a point for the n-th time, and others with it."""
     left = [visit]

@@ -141,8 +141,8 @@ _MOMENTS = tuple(moment for moment in Subsystems.__slots__ if moment not in ("_s
 
 def make_fresh(state: State) -> State:
     """Return a state of the same kind that has not taken a row; one that is made of parts says how (`fresh`)."""
-    made: State = getattr(state, "fresh", type(state))()
-    return made
+    fresh: State = getattr(state, "fresh", type(state))()
+    return fresh
 
 
 def list_needed(state: State) -> Iterable[str]:

@@ -2,7 +2,7 @@
 
 A spawn begins a program abroad under a pid that the sender chose: the program that spawns knows the address at once,
 and a post that arrives late or after a crash begins it all the same. The shard of the new process remembers who spawned
-it, who alone may stop it. Why a spawn was refused is kept for whoever waits for that process; a supervisor is told in
+it, who alone may stop it. Why a spawn was refused is kept for the processes that wait for it; a supervisor is told in
 either case (`Started`), and waits for that before it starts the next child.
 """
 
@@ -75,7 +75,7 @@ class Acts(Part):
             self._remote.note(self, {"parent": None}, pid=process.pid)
 
     def find_refusal(self, pid: str, by: str = "") -> dict[str, Any] | None:
-        """Return why a process that `by` spawned (anybody, where it is empty) did not begin here."""
+        """Return why a process that `by` spawned (any process, where it is empty) did not begin here."""
         kept = self.refused.get(pid)
         return kept[1] if kept is not None and by in ("", kept[0]) else None
 
@@ -164,7 +164,7 @@ class Acts(Part):
     # ------------------------------------------------------------------ what arrives
 
     def take(self, sender: str, what: str, data: dict[str, Any], before: Any) -> None:  # noqa: ARG002 (one signature)
-        remote, pid, by = self._remote, data["pid"], data.get("by", "")  # a schedule may be of nobody here
+        remote, pid, by = self._remote, data["pid"], data.get("by", "")  # a schedule has no process
         refusal: dict[str, Any] | None = None
         try:
             self._begin(sender, data)

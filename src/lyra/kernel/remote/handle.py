@@ -7,7 +7,6 @@ budget) is not here.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lyra.errors import ConfigError
@@ -29,10 +28,7 @@ class HandleAbroad(Handle[Any]):
         self._kernel: Any = kernel
         self.address = address
 
-    def __await__(self) -> Generator[Any, None, HandleAbroad]:
-        return self._posted().__await__()
-
-    async def _posted(self) -> HandleAbroad:
+    async def _durable(self) -> HandleAbroad:
         await self._kernel.durable()
         return self
 

@@ -6,7 +6,7 @@
                 with `room`, at once where there is room
 
 So a shard has at most that many messages in a mailbox abroad beyond its limit, whatever crashes, and a mailbox that is
-full holds up nobody who sends to another one. A message whose receiver is not there is dropped with an Event, as
+full holds up no message to another one. A message whose receiver is not there is dropped with an Event, as
 between processes of one shard. Clients of the cluster, who have no line, are refused at a full mailbox.
 """
 
@@ -78,7 +78,7 @@ class Messages(Part):
         self.asked, self.stalled = tables["asked"], tables["stalled"]
 
     def on_restored(self) -> None:
-        """Ask for room with the first message to each address, since nobody knows how many went before; have the
+        """Ask for room with the first message to each address, since how many went before is not known; have the
         shards that wait for room stand in line again."""
         if self._remote.state.numbers:
             self._begin_at = self._trust // 2 - 1

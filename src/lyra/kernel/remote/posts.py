@@ -1,8 +1,8 @@
 """Posts: what one shard tells another, once and in order, across any crash of either.
 
-    sender      row `remote.posted` in the batch of what caused it; sent on when that batch is durable, again until
-                the receiver has it; row `remote.acknowledged` then, and the post is forgotten
-    receiver    row `remote.taken` with the number of the post, in one batch with everything that the post does there;
+    sender      row remote.posted in the batch of what caused it; sent on when that batch is durable, again until
+                the receiver has it; row remote.acknowledged then, and the post is forgotten
+    receiver    row remote.taken with the number of the post, in one batch with everything that the post does there;
                 answers with the number once the batch is durable. A number that it has seen does nothing again
 
 Posts of a pair of shards are numbered and taken in their order, so a receiver remembers one number for each sender.
@@ -145,7 +145,7 @@ class Remote(Subsystem):
         """Write a post for another shard, caused by the process `pid`; gives its row.
 
         Overloaded where too many wait for that shard. One that is not `refusable` (an end, an answer) is written all
-        the same: nobody is there to be told.
+        the same: no caller is there to be told.
         """
         core, state = self.core, self.state
         waiting = state.posts.get(shard)
@@ -264,7 +264,7 @@ class Remote(Subsystem):
                 what, data = codec.decode(raw)
                 if sender.startswith(CLIENT) and what == "message":
                     self.messages.check_room(data["to"])
-                # In a context of its own: whoever carries the posts here is not whom they act for.
+                # In a context of its own: the task that carries the posts here is not what they act for.
                 ContextVars().run(self._take_one, sender, number, what, data)
                 point("remote.taken")
         journal = core.journal

@@ -215,7 +215,7 @@ class Ties(Part):
                 resume(waker, make_stopped_error(self.awaited[ref][1]))
 
     def _give_up(self, ref: str) -> None:
-        """End a watch whose answer nobody waits for any more."""
+        """End a watch whose answer no process waits for any more."""
         self._waiting.pop(ref, None)
         kept = self.awaited.get(ref)
         if kept is None:
