@@ -553,6 +553,7 @@ class ClusterWorld:
         async with cluster, hasty, asyncio.TaskGroup() as group:
             spawns = [group.create_task(self._start(cluster, address)) for address in self.roots]
             senders = [group.create_task(self._send(hasty, number)) for number in range(3)]
+            senders.append(group.create_task(self._kill(hasty)))
             for name, when in self.jobs.items():
                 await cluster.schedule(name, programs.actor, {"steps": [["do", "read", 1]], "traps": False}, **when)
             for task in spawns:
@@ -600,6 +601,19 @@ class ClusterWorld:
             known = (sender, receiver, 1) in self.books.received
             if lived and not known and self.books.lives(shard, pid):
                 self.violate("acknowledged", f"message {count} of {sender} for {receiver} was acknowledged and is lost")
+
+    async def _kill(self, cluster: Cluster) -> None:
+        """Kill a root now and then; what an error was told of may be stopped or not."""
+        for _ in range(self.rng.choice([0, 0, 1, 2])):
+            await asyncio.sleep(self.rng.uniform(0.0, self.horizon_s / 2))
+            address = self.rng.choice([address for address in self.roots if "/a" in address])
+            shard, pid = address.split("/")
+            try:
+                await cluster.process(address).kill()
+            except LyraError:
+                continue
+            if not self.books.ledgers[shard].processes[pid].stopping:
+                self.violate("acknowledged", f"the kill of {address} was acknowledged and is not in the journal")
 
     async def _wait(self, cluster: Cluster, address: str) -> None:
         shard, pid = address.split("/")

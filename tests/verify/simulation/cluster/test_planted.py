@@ -307,13 +307,15 @@ def _fire_again(patch):
 
 
 def _go_back(patch):
-    """The due times of a schedule follow the clock, also back."""
+    """A schedule forgets once what it has settled, and settles it again."""
     apply = Schedules.apply_noted
 
     def forgetful(self, pid, time, data):
         apply(self, pid, time, data)
-        if "settled" in data and data["settled"] in self.entries:
-            self.entries[data["settled"]]["last"] -= 20.0
+        entry = self.entries.get(data.get("settled", ""))
+        if entry is not None and entry["fired"] == 2:
+            entry["fired"] = 3
+            entry["last"] -= 20.0
 
     patch.setattr(Schedules, "apply_noted", forgetful)
 
