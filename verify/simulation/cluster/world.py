@@ -256,6 +256,8 @@ class ClusterWorld:
             for number in range(3):
                 address = f"{rng.choice(names)}/asker{number}"
                 self.roots[address] = (programs.asker, (self.cell, generator.questions()))
+        # Of some roots, in millionths of a dollar: theirs and of all that they spawn, wherever that is.
+        self.limits = {address: rng.choice([10, 30, 60]) for address in self.roots if rng.random() < 0.5}
         self.has_board = rng.random() < 0.4
         self.jobs: dict[str, Any] = {
             f"job{number}": {
@@ -582,7 +584,9 @@ class ClusterWorld:
         await asyncio.sleep(self.rng.choice([0.0, 3.0]) * self.rng.random())
         shard, pid = address.split("/")
         program, args = self.roots[address]
-        await cluster.spawn(program, *args, shard=shard, pid=pid, name=f"called-{pid}")
+        limit = self.limits.get(address)
+        budget = None if limit is None else {"usd": limit}
+        await cluster.spawn(program, *args, shard=shard, pid=pid, name=f"called-{pid}", budget=budget)
         if pid not in self.books.ledgers[shard].processes:
             self.violate("acknowledged", f"{address} was acknowledged as started and is not in the journal")
 
@@ -666,6 +670,10 @@ class ClusterWorld:
     def _at_rest(self) -> None:
         for violation in self.books.at_rest():
             self.violate(*violation)
+        for address, limit in self.limits.items():
+            spent = self.books.spent_below(address)
+            if spent > limit:
+                self.violate("spent_within_limit", f"{address} and all below it spent {spent} of {limit}")
 
 
 Cause = Callable[[ClusterWorld], None]
