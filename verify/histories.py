@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 UNKNOWN: Final = None
+_TRIED_MAX: Final = 1_000_000  # sets of ops with their states, of one key: more than that has no verdict
 
 
 class Op(NamedTuple):
@@ -85,6 +86,8 @@ def _check_key(model: Model, key: str, history: Sequence[Op]) -> Fault | None:
             if (mask, state) in tried:
                 continue
             tried.add((mask, state))
+            if len(tried) > _TRIED_MAX:
+                raise RuntimeError(f"no order of the {len(ops)} ops of {key} is found among {_TRIED_MAX} beginnings")
             order.append(number)
             masks.append(mask)
             stack.append(_next_steps(model, ops, ends, mask, state))
@@ -120,6 +123,36 @@ def _next_steps(
     for number in _first(ops, ends, mask):
         for following in model.step(state, ops[number]):
             yield number, following
+
+
+def drop_unseen(history: Iterable[Op]) -> list[Op]:
+    """Leave out ops of a register without an answer of which nobody saw the effect: reads, and writes and swaps whose
+    value nobody was told. Right where each value is written once and a swap expects only what somebody was told: then
+    the history is linearizable with them if it is without them, and the search is much shorter."""
+    ops = list(history)
+    seen = {op.answer for op in ops if op.ended is not None}
+    return [op for op in ops if op.ended is not None or (op.args and op.args[-1] in seen)]
+
+
+def check_received(sent: Iterable[Op], received: Sequence[Any]) -> list[str]:
+    """Return what is wrong with the messages of one sender, all different, as their receiver got them: the verdict of
+    `mailbox` without a search. `sent` are the sends, `received` the messages in their order, the last one included."""
+    sends, faults = {op.args[0]: op for op in sent}, []
+    if len(set(received)) != len(received):
+        faults.append(f"{sorted({message for message in received if received.count(message) > 1})} came twice")
+    faults += [f"{message} came and was never sent" for message in received if message not in sends]
+    lost = [message for message, op in sends.items() if op.ended is not None and message not in set(received)]
+    if lost:
+        faults.append(f"{lost} were acknowledged and did not come")
+    latest = -math.inf
+    for message in received:
+        op = sends.get(message)
+        if op is None:
+            continue
+        if op.ended is not None and op.ended < latest:
+            faults.append(f"{message} came after one that was sent when it had been acknowledged")
+        latest = max(latest, op.began)
+    return faults
 
 
 # ---------------------------------------------------------------------- models

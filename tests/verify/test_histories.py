@@ -8,7 +8,18 @@ import pytest
 
 from lyra.core.ids import make_random
 from tests.cases import cases
-from verify.histories import Model, Op, budget, check, compared, mailbox, once, register
+from verify.histories import (
+    Model,
+    Op,
+    budget,
+    check,
+    check_received,
+    compared,
+    drop_unseen,
+    mailbox,
+    once,
+    register,
+)
 
 SEEDS = cases(2_000)
 
@@ -196,6 +207,46 @@ def test_random_histories_as_by_brute_force(kind):
         assert (check(MODELS[kind], history) == []) is expected, [str(op) for op in history]
         verdicts[expected] += 1
     assert min(verdicts.values()) > SEEDS // 100
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_messages_are_judged_without_a_search_as_with_one(seed):
+    """What `check_received` says of the messages of one sender is what the model of a mailbox says."""
+    rng, verdicts = make_random(seed), set()
+    for _ in range(SEEDS // 8):
+        sends = []
+        for number in range(rng.randint(1, 4)):
+            began = number * 2 + rng.randrange(3)
+            ended = None if rng.random() < 0.3 else began + rng.randrange(1, 3) + 0.5
+            sends.append(_op("send", (number,), None, began, ended))
+        received = [number for number in range(len(sends)) if rng.random() < 0.9]
+        if rng.random() < 0.3:
+            rng.shuffle(received)
+        if received and rng.random() < 0.1:
+            received.append(rng.choice(received))
+        takes = [_op("receive", (), word, 90 + at, 90 + at) for at, word in enumerate([*received, "empty"])]
+        expected = check(mailbox(), [*sends, *takes]) == []
+        assert (check_received(sends, received) == []) is expected, [*map(str, sends), received]
+        verdicts.add(expected)
+    assert verdicts == {True, False}
+
+
+def test_ops_that_nobody_saw_change_no_verdict():
+    """A register's history has the same verdict without ops that have no answer and no effect that was seen."""
+    rng = make_random(3)
+    for _ in range(SEEDS // 4):
+        history, told = [], [0]
+        for number in range(rng.randint(2, 6)):
+            what = rng.choice(["read", "write", "swap"])
+            new = number + 1
+            args = {"read": (), "write": (new,), "swap": (rng.choice(told), new)}[what]
+            began = rng.randrange(8)
+            ended = None if rng.random() < 0.4 else began + rng.randrange(1, 6) + 0.5
+            answer = rng.choice([0, *range(1, number + 1)]) if ended is not None else None
+            if answer is not None:
+                told.append(answer)
+            history.append(_op(what, args, answer, began, ended))
+        assert (check(register(), history) == []) is (check(register(), drop_unseen(history)) == []), history
 
 
 def test_a_fault_says_where_the_order_ends():

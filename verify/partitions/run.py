@@ -24,7 +24,7 @@ from lyra.core.clock import SystemClock
 from lyra.core.ids import ProcessRandom, make_random
 from lyra.errors import LyraError
 from lyra.store import open_store
-from verify.histories import Op, check, mailbox, once, register
+from verify.histories import Op, check, check_received, drop_unseen, once, register
 from verify.partitions import programs
 from verify.partitions.namespaces import DATABASE, Namespaces
 from verify.servers import PostgresServer
@@ -43,6 +43,7 @@ class Outcome:
     def __init__(self) -> None:
         self.questions: list[Op] = []
         self.messages: list[Op] = []
+        self.received: list[tuple[str, int]] = []  # sender and number
         self.fired: list[Op] = []
         self.failures: list[str] = []
         self.troubles: list[str] = []
@@ -53,8 +54,12 @@ class Outcome:
         return sum(op.ended is None for op in (*self.questions, *self.messages))
 
     def judge(self) -> None:
-        for model, ops in ((register(), self.questions), (mailbox(), self.messages), (once(), self.fired)):
+        for model, ops in ((register(), drop_unseen(self.questions)), (once(), self.fired)):
             self.failures += [str(fault) for fault in check(model, ops)]
+        for sender in {op.key for op in self.messages}:
+            sent = [op for op in self.messages if op.key == sender]
+            received = [number for name, number in self.received if name == sender]
+            self.failures += [f"{sender}: {fault}" for fault in check_received(sent, received)]
 
 
 class _Run:
@@ -152,16 +157,7 @@ class _Run:
         outcome, began = self.outcome, _now()
         await cluster.send(receiver, programs.STOP)
         kept = (await cluster.process(receiver).wait()).result
-        for name, number in kept:
-            outcome.messages.append(Op(name, "receive", (), number, began, _now(), "keep"))
-        # Received in this order, so each began when the one before had ended.
-        received = [at for at, op in enumerate(outcome.messages) if op.what == "receive"]
-        for place, at in enumerate(received):
-            moment = began + 1.0 + place * 1e-6
-            outcome.messages[at] = outcome.messages[at]._replace(began=moment, ended=moment)
-        for name in {op.key for op in outcome.messages}:
-            moment = began + 2.0
-            outcome.messages.append(Op(name, "receive", (), "empty", moment, moment, "keep"))
+        outcome.received = [(name, number) for name, number in kept]
         await cluster.send(cell, programs.STOP)
         await cluster.process(cell).wait()
         while living := [row["address"] for row in await cluster.processes()]:

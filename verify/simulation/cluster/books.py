@@ -38,6 +38,7 @@ PROMISES: Final[dict[str, str]] = {
     "idle": "when a host is idle, every process on it has ended or waits",
     "ends": "every program ends, and every question is answered, once hosts and network are well again",
     "linearizable": "what was seen of a cell and of a blackboard could have been seen one after the other",
+    "spent_within_limit": "what a process and all that it spawns on any shard spend stays within its limit",
     "fired_once": "each due time of a schedule starts one process, on whichever host, and due times only grow",
     "contained": "no error escapes into the event loop of a host",
 }
@@ -75,6 +76,7 @@ class Books:
         self.links: dict[tuple[str, str], set[str]] = {}  # (shard, pid) → addresses, as that shard knows them
         self.unlinking: dict[tuple[str, str, str], int] = {}  # shard, pid, address → not confirmed by that one yet
         self.names: dict[tuple[str, str], str] = {}  # (shard, name) → pid
+        self.spent: dict[str, int] = {}  # address → what its own effects cost
         self.fired: list[Op] = []
         self.compared: list[Op] = []  # what hosts compared on a blackboard
         self.settled: dict[str, list[float]] = {}  # schedule → its due times, as its home settled them
@@ -101,6 +103,8 @@ class Books:
                 if "@" in record.pid:  # one firing of a schedule
                     self.fired.append(Op(record.pid, "fire", (), True, self.moment, self.moment, shard))
                 self.names[shard, rows.DECODERS[record.kind].decode(record.data).name] = record.pid
+            elif record.kind == "effect.finished":
+                self._finished(shard, record.pid, rows.DECODERS[record.kind].decode(record.data))
             elif record.kind == "process.stopping":
                 batch.done.add(("told", record.pid))
             elif record.kind == "process.terminated":
@@ -254,6 +258,12 @@ class Books:
         elif "was" in message:
             self.answered.setdefault(message["question"], (self.moment, message["was"]))
 
+    def _finished(self, shard: str, pid: str, row: rows.Finished) -> None:
+        """Note what an effect cost; what others spent of a scope has a row there, too, but none began there."""
+        books, cost = self.ledgers[shard].processes.get(pid), (row.usage or {}).get("usd", 0)
+        if books is not None and row.key in books.started and cost:
+            self.spent[f"{shard}/{pid}"] = self.spent.get(f"{shard}/{pid}", 0) + cost
+
     def _ended(self, shard: str, pid: str, batch: _Batch) -> None:
         for watcher in self.watchers.pop((shard, pid), set()):
             batch.due["ended", *watcher] = ("answered_once", f"{shard}/{pid} has ended, and {watcher} is not told")
@@ -262,6 +272,16 @@ class Books:
         batch.done.add(("told", pid))
         for key in [key for key, (asker, _) in self.asking.items() if key[0] == shard and asker == pid]:
             del self.asking[key]
+
+    def spent_below(self, address: str) -> int:
+        """Return what a process, and all that it spawned on any shard, spent by the rows."""
+        shard, _, pid = address.partition("/")
+        books = self.ledgers[shard].processes.get(pid)
+        if books is None:
+            return 0
+        spent = self.spent.get(address, 0) + sum(self.spent_below(f"{shard}/{child}") for child in books.children)
+        abroad = [f"{place}/{child}" for (place, child), by in self.spawned.items() if by == address]
+        return spent + sum(self.spent_below(child) for child in abroad)
 
     # ------------------------------------------------------------------ at rest
 

@@ -256,6 +256,8 @@ class ClusterWorld:
             for number in range(3):
                 address = f"{rng.choice(names)}/asker{number}"
                 self.roots[address] = (programs.asker, (self.cell, generator.questions()))
+        # Of some roots, in millionths of a dollar: theirs and of all that they spawn, wherever that is.
+        self.limits = {address: rng.choice([10, 30, 60]) for address in self.roots if rng.random() < 0.5}
         self.has_board = rng.random() < 0.4
         self.jobs: dict[str, Any] = {
             f"job{number}": {
@@ -553,6 +555,7 @@ class ClusterWorld:
         async with cluster, hasty, asyncio.TaskGroup() as group:
             spawns = [group.create_task(self._start(cluster, address)) for address in self.roots]
             senders = [group.create_task(self._send(hasty, number)) for number in range(3)]
+            senders.append(group.create_task(self._kill(hasty)))
             for name, when in self.jobs.items():
                 await cluster.schedule(name, programs.actor, {"steps": [["do", "read", 1]], "traps": False}, **when)
             for task in spawns:
@@ -581,7 +584,9 @@ class ClusterWorld:
         await asyncio.sleep(self.rng.choice([0.0, 3.0]) * self.rng.random())
         shard, pid = address.split("/")
         program, args = self.roots[address]
-        await cluster.spawn(program, *args, shard=shard, pid=pid, name=f"called-{pid}")
+        limit = self.limits.get(address)
+        budget = None if limit is None else {"usd": limit}
+        await cluster.spawn(program, *args, shard=shard, pid=pid, name=f"called-{pid}", budget=budget)
         if pid not in self.books.ledgers[shard].processes:
             self.violate("acknowledged", f"{address} was acknowledged as started and is not in the journal")
 
@@ -600,6 +605,19 @@ class ClusterWorld:
             known = (sender, receiver, 1) in self.books.received
             if lived and not known and self.books.lives(shard, pid):
                 self.violate("acknowledged", f"message {count} of {sender} for {receiver} was acknowledged and is lost")
+
+    async def _kill(self, cluster: Cluster) -> None:
+        """Kill a root now and then; what an error was told of may be stopped or not."""
+        for _ in range(self.rng.choice([0, 0, 1, 2])):
+            await asyncio.sleep(self.rng.uniform(0.0, self.horizon_s / 2))
+            address = self.rng.choice([address for address in self.roots if "/a" in address])
+            shard, pid = address.split("/")
+            try:
+                await cluster.process(address).kill()
+            except LyraError:
+                continue
+            if not self.books.ledgers[shard].processes[pid].stopping:
+                self.violate("acknowledged", f"the kill of {address} was acknowledged and is not in the journal")
 
     async def _wait(self, cluster: Cluster, address: str) -> None:
         shard, pid = address.split("/")
@@ -652,6 +670,10 @@ class ClusterWorld:
     def _at_rest(self) -> None:
         for violation in self.books.at_rest():
             self.violate(*violation)
+        for address, limit in self.limits.items():
+            spent = self.books.spent_below(address)
+            if spent > limit:
+                self.violate("spent_within_limit", f"{address} and all below it spent {spent} of {limit}")
 
 
 Cause = Callable[[ClusterWorld], None]
