@@ -184,6 +184,45 @@ def test_seconds_travel_too(parents, own):
     assert 19 <= run_in_virtual_time(main()) <= 26
 
 
+def test_seconds_hold_without_the_parents_shard():
+    """The deadline is the child's own: it ends in time although the shard of its parent is gone."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with Shards("a", "b", programs=PROGRAMS) as shards:
+            shards.kernels["a"].spawn(wait_with_seconds, None, budget={"seconds": 20})
+            await shards.until(lambda: shards.kernels["b"].live == 1)
+            began = loop.time()
+            shards.crash("a")
+            await shards.until(lambda: shards.kernels["b"].live == 0)
+            return loop.time() - began
+
+    assert 19 <= run_in_virtual_time(main()) <= 26
+
+
+def test_a_parent_that_has_ended_still_lends_after_snapshots_and_a_restart(monkeypatch):
+    """A child spends on in the budget of a parent that ended, whose state a snapshot would put away."""
+    monkeypatch.setattr("lyra.kernel.journal.snapshots._ENDED_KEPT", 0)
+    provider = begin(0.01)
+
+    async def leave_alone(ctx):
+        ctx.spawn(spend, "b", [10], 1_000, shard="b")
+
+    async def main():
+        programs = [*PROGRAMS, leave_alone]
+        async with Shards("a", "b", programs=programs, lease_s=5.0, snapshot_every_events=5) as shards:
+            shards.kernels["a"].spawn(leave_alone, budget={"usd": 1_000})
+            for performed in (20, 50):
+                await shards.until(lambda performed=performed: sum(provider.performed.values()) > performed)
+                await shards.kernels["a"]._snapshots.write()
+                shards.crash("a")
+                await shards.open("a")
+            await shards.until(lambda: not shards.outstanding())
+
+    run_in_virtual_time(main())
+    assert provider.spent == 1_000
+
+
 def test_a_parent_that_finds_no_room_calls_back_what_its_children_do_not_use():
     """The unused portion of a child that waits is the parent's again, and a child's of another child."""
     begin()
