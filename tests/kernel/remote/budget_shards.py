@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from types import FrameType
 from typing import Any
 
 from lyra.core import codec
@@ -102,14 +103,14 @@ class Shards:
 
     def running(self) -> str | None:
         """Return the shard whose code runs at the moment."""
-        frame = sys._getframe(1)
+        frame: FrameType | None = sys._getframe(1)
         cores = {id(kernel.core): name for name, kernel in self.kernels.items()}
         while frame is not None:
             owner = frame.f_locals.get("self")
             core = owner if id(owner) in cores else getattr(owner, "_core", None) or getattr(owner, "core", None)
             if id(core) in cores:
                 return cores[id(core)]
-            frame = frame.f_back  # type: ignore[assignment]
+            frame = frame.f_back
         return None
 
     async def until(self, is_true: Callable[[], bool], *, within_s: float = 600.0) -> None:

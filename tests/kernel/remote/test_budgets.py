@@ -82,8 +82,8 @@ def test_four_shards_spend_one_budget_with_few_trips():
     effects = 20_000
 
     async def main():
-        async with Shards("a", "b", "c", "d", programs=PROGRAMS) as shards:
-            handle = shards.kernels["a"].spawn(
+        async with Shards("home", "a", "b", "c", "d", programs=PROGRAMS) as shards:
+            handle = shards.kernels["home"].spawn(
                 spend_abroad, ["a", "b", "c", "d"], [7], effects, budget={"usd": 7 * effects, "tool_calls": 2 * effects}
             )
             ended = await handle.wait()
@@ -184,6 +184,46 @@ def test_seconds_travel_too(parents, own):
     assert 19 <= run_in_virtual_time(main()) <= 26
 
 
+def test_seconds_hold_without_the_parents_shard():
+    """The deadline is the child's own: it ends in time although the shard of its parent is gone."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with Shards("a", "b", programs=PROGRAMS) as shards:
+            shards.kernels["a"].spawn(wait_with_seconds, None, budget={"seconds": 20})
+            await shards.until(lambda: shards.kernels["b"].live == 1)
+            began = loop.time()
+            shards.crash("a")
+            await shards.until(lambda: shards.kernels["b"].live == 0)
+            return loop.time() - began
+
+    assert 19 <= run_in_virtual_time(main()) <= 26
+
+
+def test_a_parent_that_has_ended_still_lends_after_snapshots_and_a_restart(monkeypatch):
+    """A child spends on in the budget of a parent that ended, whose state a snapshot would put away."""
+    monkeypatch.setattr("lyra.kernel.journal.snapshots._ENDED_KEPT", 0)
+    provider = begin(0.01)
+
+    async def leave_alone(ctx):
+        ctx.spawn(spend, "b", [10], 1_000, shard="b")
+
+    async def main():
+        programs = [*PROGRAMS, leave_alone]
+        async with Shards("a", "b", programs=programs, lease_s=5.0, snapshot_every_events=5) as shards:
+            shards.kernels["a"].spawn(leave_alone, budget={"usd": 1_000})
+            for performed in (20, 50):
+                while sum(provider.performed.values()) <= performed:
+                    await asyncio.sleep(0.05)
+                await shards.kernels["a"]._snapshots.write()
+                shards.crash("a")
+                await shards.open("a")
+            await shards.until(lambda: not shards.outstanding())
+
+    run_in_virtual_time(main())
+    assert provider.spent == 1_000
+
+
 def test_a_parent_that_finds_no_room_calls_back_what_its_children_do_not_use():
     """The unused portion of a child that waits is the parent's again, and a child's of another child."""
     begin()
@@ -199,6 +239,50 @@ def test_a_parent_that_finds_no_room_calls_back_what_its_children_do_not_use():
             return result, shards.told["budget.call"]
 
     assert run_in_virtual_time(main()) == (100, 2)
+
+
+def test_what_a_child_did_not_use_is_its_parents_again_when_it_ends():
+    """Children end with most of their portions unused; the parent spends all that is left."""
+    begin()
+
+    async def spend_little_and_the_rest(ctx):
+        children = [ctx.spawn(spend, shard, [10], 3, shard=shard) for shard in ("b", "c")]
+        for child in children:
+            await child.wait()
+        return await spend(ctx, "parent", [10], 1_000)
+
+    async def main():
+        async with Shards("a", "b", "c", programs=[*PROGRAMS, spend_little_and_the_rest]) as shards:
+            handle = shards.kernels["a"].spawn(spend_little_and_the_rest, budget={"usd": 1_000})
+            rest = (await handle.wait()).result
+            await shards.until(lambda: not shards.outstanding())
+            return rest, shards.told["budget.call"]
+
+    assert run_in_virtual_time(main()) == (94, 0)
+
+
+def test_a_portion_that_comes_when_its_process_has_ended_goes_back():
+    """A child is killed while it waits for a portion, which is on its way: the parent gets that back, too."""
+    provider = begin()
+
+    async def main():
+        async with Shards("a", "b", programs=PROGRAMS) as shards:
+            handle = shards.kernels["a"].spawn(spend_abroad, ["b"], [10], 1_000, budget={"usd": 1_000})
+
+            async def slow(_sender: str, _to: str) -> None:
+                await asyncio.sleep(1.0)
+
+            shards.before_deliver = slow
+            b = shards.kernels["b"]
+            await shards.until(lambda: any(loan.asking for loan in b.core.remote.loans.borrowed.values()))
+            (child,) = [process for process in b.processes.values() if process.exit is None]
+            await b.kill(child.pid)
+            await handle.wait()
+            await shards.until(lambda: not shards.outstanding())
+            parent = shards.kernels["a"].processes[handle.pid]
+            return parent.budget.usage.usd, parent.budget.reserved("usd"), shards.told["budget.back"]
+
+    assert run_in_virtual_time(main()) == (provider.spent, 0, 2)
 
 
 # ---------------------------------------------------------------------- crashes

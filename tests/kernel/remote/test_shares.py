@@ -38,7 +38,16 @@ async def ping_many(ctx, count, limit):
     return passed
 
 
-PROGRAMS: list[Any] = [ping_on, ping_many]
+async def ping_in_bursts(ctx, seed, until_s, limit):
+    """Call many times at once, after pauses of any length."""
+    rng, loop = random.Random(seed), asyncio.get_running_loop()
+    while loop.time() < until_s:
+        await asyncio.sleep(rng.random() * 1.5)
+        for _ in range(rng.randint(1, 8)):
+            await ctx.do(ping, rate_limit=RateLimit(**limit))
+
+
+PROGRAMS: list[Any] = [ping_on, ping_many, ping_in_bursts]
 
 
 class RatedShards(Shards):
@@ -86,6 +95,24 @@ def test_no_period_has_more_than_the_limit_and_nearly_all_of_it_is_used(rpm, bur
     calls = [at for at in CALLS if at <= seconds]
     assert most_above(CALLS, rpm / 60) <= (burst or rpm) + 1e-3
     assert len(calls) >= 0.99 * ((burst or rpm) + rpm / 60 * seconds) - 4
+
+
+def test_a_share_that_is_used_late_is_no_second_burst():
+    """Programs that wait with a share in hand, while the bucket would refill, do not pass the limit together."""
+    CALLS.clear()
+
+    async def main():
+        limit = {"requests_per_minute": 6_000, "burst": 10}
+        async with RatedShards("a", "b", "c", programs=PROGRAMS) as shards:
+            handles = [
+                kernel.spawn(ping_in_bursts, seed, 30.0, limit) for seed, kernel in enumerate(shards.kernels.values())
+            ]
+            for handle in handles:
+                await handle.wait()
+
+    run_in_virtual_time(main())
+    assert len(CALLS) > 200
+    assert most_above(CALLS, 100) <= 10 + 1e-3
 
 
 @pytest.mark.parametrize("seed", range(4))
