@@ -55,7 +55,8 @@ class RayNodes:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env=_environment(RAY_USAGE_STATS_ENABLED="0", RAY_DISABLE_IMPORT_WARNING="1"),
+            # As older versions of Ray did, actors that ask for no graphics card are shown none.
+            env=_environment(RAY_USAGE_STATS_ENABLED="0", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="1"),
             cwd=Path(__file__).parents[2],
         )
         assert self._process.stdout is not None

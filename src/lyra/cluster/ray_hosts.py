@@ -304,7 +304,7 @@ def _start_actor(ray: Any, namespace: str, node_id: str, orders: Orders) -> Any:
         "max_restarts": -1,
         "max_task_retries": 0,
         "scheduling_strategy": NodeAffinitySchedulingStrategy(node_id, soft=False),
-        # An actor that asks for no graphics card would be shown none.
+        # Older versions of Ray show no graphics card to an actor that asks for none.
         "runtime_env": {"env_vars": {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}},
     }
     return ray.remote(HostActor).options(**options).remote(msgspec.json.encode(orders))
