@@ -269,6 +269,37 @@ def test_a_program_can_be_read_by_people():
     assert "1:16" in text
 
 
+def test_a_long_text_is_shown_by_its_beginning():
+    """Of one with 41 characters the last two are left out; one with 40 is whole."""
+    for text, shown in (("x" * 40, repr("x" * 40)), ("x" * 41, repr("x" * 39 + "…"))):
+        assert shown in disassemble(compiled(f'print("{text}");'))
+
+
+def test_what_is_no_function_is_called_with_names_in_vain():
+    source = "let f: any = 5; try { f(a: 1); } catch TypeError(why) { print(why); }"
+    lines: list[str] = []
+    lyra.vega.run(source, stdout=lines.append)
+    assert lines == ["int is not a function and cannot be called"]
+
+
+def test_the_verifier_looks_at_imports():
+    """Each is a kind, a target and a name; of a node more is known."""
+    program = compiled("print(1);")
+    for imports, fits in (
+        ([("mcp", "files", "f")], True),
+        ([("node", "n", "n", "a", "b")], True),
+        ([("mcp", "files")], False),
+        ([("mcp", "files", "f", "a", "b")], False),
+        ([("node", "n", "n", "a")], False),
+    ):
+        program.imports = imports
+        if fits:
+            verify(program)
+        else:
+            with pytest.raises(BytecodeError, match="an import is not"):
+                verify(program)
+
+
 def test_the_verifier_names_what_is_wrong():
     for change, message in (
         (lambda program: program.functions[1].code.append((0xFE, 0, 0, 0)), "no instruction"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -44,6 +45,18 @@ def test_files_below_the_folder(tmp_path):
         print(file::exists("sub/a.txt"));
     """
     assert printed(source, tmp_path) == ["one\ntwo", "true", "false", "[a.txt]", "[sub]", "false"]
+
+
+def test_files_that_are_made_leave_no_descriptor_open(tmp_path):
+    seen = []
+
+    def count(_: str) -> None:
+        seen.append(len(os.listdir("/proc/self/fd")))
+
+    source = 'for i in list::range(0, 20) { file::write("a${i}.txt", "x"); print(i); }'
+    vega.run(source, stdout=count, stderr=lambda _: None, folder=str(tmp_path))
+    assert len(seen) == 20
+    assert seen[-1] == seen[0]
 
 
 def test_a_file_that_is_not_there(tmp_path):
