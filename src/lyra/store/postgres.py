@@ -77,7 +77,8 @@ _BUSY: Final = {"40001", "40P01", "55P03"}  # serialization failure, deadlock, l
 _FULL: Final = {"53100", "53200"}  # disk full, out of memory
 _UNNAMED: Final = {"XX000", "58030"}  # internal error, I/O error: a used-up quota is told in the message alone
 _DAMAGED: Final = {"XX001", "XX002", "42P01", "42703"}  # data or index corrupted, a table or column of ours is gone
-_FORBIDDEN: Final = {"42501", "25006"}  # insufficient privilege, read-only transaction
+_READ_ONLY: Final = "25006"  # a read-only transaction
+_FORBIDDEN: Final = {"42501", _READ_ONLY}  # insufficient privilege
 
 
 class _ConnectionLost(StoreError):
@@ -357,7 +358,7 @@ class PostgresStore(SigningStore):
     def _error(self, error: psycopg.Error) -> StoreError:
         """PostgreSQL's error as the StoreError that fits its SQLSTATE."""
         state = error.sqlstate or ""
-        if self._connection is not None and self._connection.closed:
+        if self._connection is not None and (self._connection.closed or self._is_standby(state)):
             return _ConnectionLost(
                 f"the connection to {self.location} is lost: {self._sentence(error)}",
                 hint="start again when the server is back; whether the last change arrived is in the journal",
@@ -375,6 +376,10 @@ class PostgresStore(SigningStore):
             return self._corrupt(self._sentence(error))
         hint = "look at the rights of this user in the schema" if state in _FORBIDDEN else None
         return StoreError(f"{self.location} refused: {self._sentence(error)}", hint=hint, sqlstate=state)
+
+    def _is_standby(self, state: str) -> bool:
+        """Return whether the server that answered takes no changes any more: another one was made the primary."""
+        return state == _READ_ONLY
 
     def _sentence(self, error: psycopg.Error) -> str:
         """Return the first line of a driver's message, without the password should it quote one."""
@@ -456,6 +461,9 @@ class PostgresReader(PostgresStore):
     def _prepare(self) -> None:
         super()._prepare()
         self._ask("SELECT set_config('default_transaction_read_only', 'on', false)")
+
+    def _is_standby(self, state: str) -> bool:  # noqa: ARG002 (one signature)
+        return False
 
     def _migrate(self) -> None:
         """Take the tables as they are."""
