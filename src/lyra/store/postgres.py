@@ -7,7 +7,8 @@ lock. Leases are judged by the server's clock, which all owners share. The passw
 nowhere: not in `location`, not in errors. psycopg is imported at first use.
 
 A connection that is lost (the server restarts) is made again, with a back-off, for up to a minute, and the call that
-met it is made once more; its caller only waits. Every call can be repeated: the rows of an append that may have arrived
+met it is made once more; its caller only waits. So is one to a server that takes no changes any more, since another was
+made the primary: the URL may name several servers. Every call can be repeated: the rows of an append that may have arrived
 are there, under this owner's epoch, or they are not, and are sent again. Where another owner has taken the store
 over meanwhile, the epoch says so.
 
@@ -90,6 +91,7 @@ class PostgresStore(SigningStore):
 
     inline = False
     has_clock = True
+    _is_writable = True  # False where it is only read, of a standby maybe
 
     def __init__(self, url: str, *, durability: str = "process", schema: str | None = None) -> None:
         if durability not in _SYNCHRONOUS:
@@ -182,6 +184,8 @@ class PostgresStore(SigningStore):
                 self._connection.close()
                 self._connection = self._connect()
                 self._prepare()
+                if self._is_writable and self._ask("SHOW transaction_read_only") == [("on",)]:
+                    raise StoreError(f"{self.location} takes no changes: it is a standby")
             except StoreError as error:
                 if clock.monotonic() - began_s >= STORE_RECONNECT_S:
                     raise StoreError(
@@ -358,7 +362,8 @@ class PostgresStore(SigningStore):
     def _error(self, error: psycopg.Error) -> StoreError:
         """PostgreSQL's error as the StoreError that fits its SQLSTATE."""
         state = error.sqlstate or ""
-        if self._connection is not None and (self._connection.closed or self._is_standby(state)):
+        is_demoted = state == _READ_ONLY and self._is_writable  # another server was made the primary
+        if self._connection is not None and (self._connection.closed or is_demoted):
             return _ConnectionLost(
                 f"the connection to {self.location} is lost: {self._sentence(error)}",
                 hint="start again when the server is back; whether the last change arrived is in the journal",
@@ -376,10 +381,6 @@ class PostgresStore(SigningStore):
             return self._corrupt(self._sentence(error))
         hint = "look at the rights of this user in the schema" if state in _FORBIDDEN else None
         return StoreError(f"{self.location} refused: {self._sentence(error)}", hint=hint, sqlstate=state)
-
-    def _is_standby(self, state: str) -> bool:
-        """Return whether the server that answered takes no changes any more: another one was made the primary."""
-        return state == _READ_ONLY
 
     def _sentence(self, error: psycopg.Error) -> str:
         """Return the first line of a driver's message, without the password should it quote one."""
@@ -458,12 +459,11 @@ class PostgresReader(PostgresStore):
 
     Its tables are neither made nor brought up to date; a user who may only read is enough."""
 
+    _is_writable = False
+
     def _prepare(self) -> None:
         super()._prepare()
         self._ask("SELECT set_config('default_transaction_read_only', 'on', false)")
-
-    def _is_standby(self, state: str) -> bool:  # noqa: ARG002 (one signature)
-        return False
 
     def _migrate(self) -> None:
         """Take the tables as they are."""
