@@ -8,9 +8,9 @@ nowhere: not in `location`, not in errors. psycopg is imported at first use.
 
 A connection that is lost (the server restarts) is made again, with a back-off, for up to a minute, and the call that
 met it is made once more; its caller only waits. So is one to a server that takes no changes any more, since another was
-made the primary: the URL may name several servers. Every call can be repeated: the rows of an append that may have arrived
-are there, under this owner's epoch, or they are not, and are sent again. Where another owner has taken the store
-over meanwhile, the epoch says so.
+made the primary: the URL may name several servers. Every call can be repeated: the rows of an append that may have
+arrived are there, under this owner's epoch, or they are not, and are sent again. Where another owner has taken the
+store over meanwhile, the epoch says so.
 
 Durability. The death of the Lyra process loses nothing that PostgreSQL acknowledged, whatever the setting. The setting
 chooses which failures of the server the rows survive. `process` asks for `synchronous_commit=local`: flushed to the
