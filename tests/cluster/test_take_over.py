@@ -117,6 +117,7 @@ def test_a_host_that_was_frozen_does_nothing_when_it_wakes(pair):
     async def main() -> None:
         async with lyra.cluster.connect(pair.url) as client:
             acts = await _spawn(client, "act", 60, pair.shards, "frozen", 8, 0.1)
+            acts += await _spawn(client, "pace", 20, pair.shards, "paced", 8, 0.2)
             lost = pair.shards_of("a")
             pair.wait(lambda: len(_in_flight(pair, "a", time.monotonic())) >= 20)
             host = pair.hosts["a"]

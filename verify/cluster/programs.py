@@ -58,6 +58,14 @@ async def pay(ctx: Context, effects: int, seconds: float) -> int:
     return sum([await ctx.do(PAY, number, seconds) for number in range(effects)])
 
 
+async def pace(ctx: Context, effects: int, seconds: float) -> int:
+    """Wait beside the kernel before each effect: one that is frozen comes to the door as soon as it wakes."""
+    for number in range(effects):
+        await asyncio.sleep(seconds)
+        await ctx.do(ACT, number, 0.0)
+    return effects
+
+
 async def count(ctx: Context, effects: int) -> float:
     """Make so many effects that take no time; gives when the last was durable."""
     for number in range(effects):
@@ -152,4 +160,19 @@ async def hold_up(ctx: Context, seconds: float) -> str:
     return "done"
 
 
-PROGRAMS: Final = (act, pay, count, crowd, digger, dig_team, echo, ping, tell, tell_and_spawn, collect, idle, hold_up)
+PROGRAMS: Final = (
+    act,
+    pace,
+    pay,
+    count,
+    crowd,
+    digger,
+    dig_team,
+    echo,
+    ping,
+    tell,
+    tell_and_spawn,
+    collect,
+    idle,
+    hold_up,
+)

@@ -54,6 +54,7 @@ async def careless(ctx, address, count):
 async def echoes(ctx):
     while True:
         back, value = await ctx.receive()
+        await asyncio.sleep(0.01)  # the sender hears that its message has arrived before it has the answer
         ctx.send(back, value)
 
 
@@ -345,20 +346,20 @@ def test_posts_are_carried_at_once_to_a_shard_that_has_moved():
 
 
 def test_the_row_of_a_delivery_holds_up_no_answer():
-    """Messages there and back take one commit of each shard: that a post has arrived is written with the next one, and
-    a little later where there is none."""
+    """Messages there and back take one commit of the shard that begins: that a post has arrived is written with the
+    next one, and a little later where there is none."""
 
     async def main():
         async with shards() as world:
             world["s2"].spawn(echoes, pid="echoes")
-            commits = {name: world[name].core.journal.commits for name in ("s1", "s2")}
+            commits = world["s1"].core.journal.commits
             assert (await world["s1"].spawn(asks, "s2/echoes", "s1/asks", 20, pid="asks").wait()).result == 20
-            assert world["s1"].core.journal.commits - commits["s1"] <= 20 + 3
-            assert world["s2"].core.journal.commits - commits["s2"] <= 20 + 3
+            posts = world["s1"].core.remote.state.numbers["s2"]  # 20 messages, and some that ask for room
+            assert world["s1"].core.journal.commits - commits <= posts + 3
             await asyncio.sleep(1.0)
             await world["s1"].durable()
             rows = [row for row in world.stores["s1"].read() if row.kind == "remote.acknowledged"]
-            assert codec.decode(rows[-1].data)["n"] == world["s1"].core.remote.state.numbers["s2"]
+            assert codec.decode(rows[-1].data)["n"] == posts
 
     run(main())
 
