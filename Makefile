@@ -144,8 +144,9 @@ tiers: $(VENV)/.installed-check ## Run random Vega functions and programs interp
 nodes: $(VENV)/.installed-check ## Compare the two paths of the example nodes on 110 000 accepted inputs each (N=…, SEED=…; ARGS=--all: nodes of tests, too)
 	$(BIN)/python -m verify vesper-nodes $(COUNT) $(ARGS)
 
-soak: $(VENV)/.installed-check ## Run thousands of supervised processes for ten minutes (N=…, SEED=…)
+soak: $(VENV)/.installed-check postgres ## Run thousands of supervised processes for ten minutes, then a cluster whose hosts are killed (N=…, SEED=…)
 	$(BIN)/python -m verify soak $(COUNT)
+	$(BIN)/python -m verify cluster-soak $(if $(SEED),--seed $(SEED))
 
 scale: $(VENV)/.installed-check ## Play a cluster of a thousand hosts in virtual time: take-over and balance stay bounded (N=…, SEED=…)
 	$(BIN)/python -m verify scale $(COUNT)

@@ -252,6 +252,23 @@ def _soak(options: argparse.Namespace) -> int:
     return _verdict(f"soak: {options.n} processes from seed {options.seed}", len(result.failures))
 
 
+def _cluster_soak(options: argparse.Namespace) -> int:
+    from verify.cluster import soak
+    from verify.servers import postgres_missing
+
+    missing = postgres_missing()
+    if missing:
+        print(missing)
+        return 1
+    result = soak.run(options.seconds, options.seconds / max(1, options.n), options.seed)
+    _show(result.failures, f"python -m verify cluster-soak --seed {options.seed} --n {options.n}")
+    print(
+        f"cluster-soak: {result.seconds:g} s, {result.shoppers} programs, {result.repeated} charges repeated"
+        f" under their keys, a killed host's shards open again after {result.slowest_s:.1f} s at most"
+    )
+    return _verdict(f"cluster-soak: {result.kills} kills from seed {options.seed}", len(result.failures))
+
+
 def _ended(options: argparse.Namespace) -> int:
     from verify.load import ended
 
@@ -577,6 +594,9 @@ _LONG_TESTS: Final[dict[str, _LongTest]] = {
     ),
     "otp": _LongTest(_otp, 1_000, "traces", "compare supervisors with Erlang's on random traces"),
     "soak": _LongTest(_soak, 10_000, "processes", "run supervised processes for minutes; memory must not grow"),
+    "cluster-soak": _LongTest(
+        _cluster_soak, 30, "kills", "kill hosts of a cluster for minutes; nothing is lost or twice, money is exact"
+    ),
     "scale": _LongTest(
         _scale, 1_000, "hosts", "play a large cluster in virtual time: deaths, joins, drains; bounds hold"
     ),
@@ -646,7 +666,7 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--clients", type=int, default=1, help="clients of each kind (1)")
         if name == "vesper-nodes":
             command.add_argument("--all", action="store_true", help="also the nodes of tests and how-to guides")
-        if name == "soak":
+        if name in ("soak", "cluster-soak"):
             command.add_argument("--seconds", type=float, default=600.0, help="how long (default 600)")
         if name in ("sim", "sim-cluster", "vega-parallel"):
             jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

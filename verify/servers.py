@@ -113,6 +113,26 @@ class PostgresServer:
             self._remove()
             raise
 
+    def start_standby(self, primary: PostgresServer) -> None:
+        """Become a copy of a running server that follows it, and that each commit of it waits for."""
+        self._folder = make_folder_for(_server_user(), prefix="lyra-pg-", parent_chars_max=_PARENT_CHARS_MAX)
+        try:
+            settings = ("--write-recovery-conf", "--checkpoint=fast", "--no-sync")
+            self._call("pg_basebackup", f"--host={primary._place()}", f"--username={_USER}", *settings)
+            self.resume()
+            command = (
+                "ALTER SYSTEM SET synchronous_standby_names = '*'"  # after the copy, which would wait for a standby
+            )
+            primary._call("psql", f"--host={primary._place()}", f"--username={_USER}", "postgres", "-c", command)
+            primary._call("pg_ctl", "reload")
+        except BaseException:
+            self._remove()
+            raise
+
+    def promote(self) -> None:
+        """Make a standby the primary."""
+        self._call("pg_ctl", "promote", "--wait")
+
     def halt(self) -> None:
         """Stop it at once, as a crash would, and keep its data for `resume`."""
         self._call("pg_ctl", "stop", "--wait", "--mode=immediate")
@@ -149,7 +169,8 @@ class PostgresServer:
         assert binaries is not None
         assert demotion is not None
         folder = self._place()
-        command = [*demotion, str(binaries / program), *words, "-D", str(folder / "data")]
+        data = () if program == "psql" else ("-D", str(folder / "data"))
+        command = [*demotion, str(binaries / program), *words, *data]
         # Output goes to a file: the server inherits it and would keep a pipe open for ever.
         with (folder / "output").open("ab") as output:
             done = subprocess.run(  # noqa: S603 - our own words, no shell

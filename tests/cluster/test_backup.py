@@ -53,7 +53,7 @@ async def result_of(url: str, *, spawn: bool) -> Any:
 def last_seq(url: str, shard: str) -> int:
     with (
         closing(PostgresDirectory(url, make=False)) as directory,
-        closing(PostgresStore(directory.store_of(shard))) as store,
+        closing(PostgresStore(directory.url_of(shard))) as store,
     ):
         return store.last_seq()
 
@@ -67,7 +67,7 @@ def wait_for_rows(url: str, count: int) -> None:
 
 def prints(url: str) -> list[str]:
     with closing(PostgresDirectory(url, make=False)) as directory:
-        stores = [PostgresStore(directory.store_of(shard)) for shard in directory.view().shards]
+        stores = [PostgresStore(directory.url_of(shard)) for shard in directory.view().shards]
     told = []
     for store in stores:
         with closing(store):
@@ -109,7 +109,7 @@ def test_a_cluster_goes_on_from_its_copy(lyra: Any, tmp_path: Path, cluster_url:
     with closing(PostgresDirectory(cluster_url, make=False)) as one, closing(PostgresDirectory(other)) as two:
         assert one.secret.reveal() != two.secret.reveal()
         assert two.view().hosts == {}
-        ids = [PostgresStore(directory.store_of("s1")) for directory in (one, two)]
+        ids = [PostgresStore(directory.url_of("s1")) for directory in (one, two)]
     assert ids[0].identity() == ids[1].identity()
     assert ids[1].holder() is None  # so that the next owner begins a new generation
     assert ids[1]._lease().epoch > 0
@@ -168,7 +168,7 @@ def test_what_is_restored_is_what_was_copied(
         patch.setattr(Fingerprint, "text", breaks)
         restore(other, copied)
     assert prints(other) != prints(cluster_url)
-    with closing(PostgresDirectory(other)) as directory, closing(PostgresStore(directory.store_of("s1"))) as store:
+    with closing(PostgresDirectory(other)) as directory, closing(PostgresStore(directory.url_of("s1"))) as store:
         assert store.holds_nothing()
     told = restore(other, copied)
     assert told.shards == 2

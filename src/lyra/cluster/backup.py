@@ -7,7 +7,8 @@ restored from it.
 
 Restoring writes all shards in one transaction, reads them back and compares them. No shard has an owner afterwards, so
 that the next one begins a new generation: what calls the lost future had made is not taken for the restored ones'.
-The secret of the cluster and its hosts are not in the file: a restored cluster has a secret of its own.
+The secret of the cluster and its hosts are not in the file: a restored cluster has a secret of its own. The key that
+signs the stores is in it, since they could not be checked without.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import msgspec
 from lyra.cluster.directory import PostgresDirectory
 from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError, Conflict, Corrupt, StoreError
+from lyra.store import KeyedStore
 from lyra.store.migrations import LATEST, lease_crc
 from lyra.store.postgres import PostgresStore, connect, describe_url, first_line, split_schema
 from lyra.store.raw import TABLES, Ask, Fingerprint, Row, make_insert, read_pages
@@ -50,7 +52,7 @@ class Copied(NamedTuple):
 def back_up(url: str, path: Path, tell: Callable[[int], object] = lambda _: None) -> Copied:
     """Copy the cluster in a database to a new file, which is complete or not there."""
     with closing(PostgresDirectory(url, make=False)) as directory:
-        view, lease_s = directory.view(), directory.lease_s
+        view, lease_s, key = directory.view(), directory.lease_s, directory.key
     if path.exists():
         raise ConfigError(f"{path} exists already", hint="name a new file, or a folder", key="FILE")
     part = path.with_name(f"{path.name}.part")
@@ -60,7 +62,7 @@ def back_up(url: str, path: Path, tell: Callable[[int], object] = lambda _: None
             writer = _FrameWriter(file)
             copied_at = float(ask("SELECT extract(epoch FROM clock_timestamp())", ())[0][0])
             shards = {name: _find_form(ask, f"{directory.schema}_{name}") for name in view.shards}
-            writer.put({"at": copied_at, "lease_s": lease_s, "shards": list(shards)})
+            writer.put({"at": copied_at, "lease_s": lease_s, "shards": list(shards), "key": key.reveal()})
             for shard, form in shards.items():
                 seen = Fingerprint()
                 if form:
@@ -91,9 +93,10 @@ def restore(url: str, path: Path, tell: Callable[[int], object] = lambda _: None
             raise Conflict(f"hosts of the cluster in {directory.location} are running", hint="stop them first")
         forms = {str(frame["shard"]): int(frame["form"]) for frame in _read_frames(path) if "shard" in frame}
         for shard in forms:
-            PostgresStore(directory.store_of(shard)).close()  # makes its tables
+            PostgresStore(directory.url_of(shard)).close()  # makes its tables
         with _transaction(url, "BEGIN") as (ask, insert):
             count = _write_shards(ask, insert, _read_frames(path), directory.schema, tell)
+        directory.set_key(str(head["key"]))
         for shard, form in forms.items():
             _check_shard(directory.store_of(shard))
             directory.note(shard, "", form)
@@ -141,9 +144,10 @@ def _take_empty(ask: Ask, shard: str, epoch: int) -> None:
     ask("UPDATE lease SET owner = ?, epoch = ?, expires_at = ?, crc = ? WHERE id = 1", values)
 
 
-def _check_shard(url: str) -> None:
-    """Check a restored shard, with its signatures where this user's key made them."""
-    with closing(PostgresStore(url)) as store:
+def _check_shard(target: KeyedStore) -> None:
+    """Check a restored shard, with its signatures."""
+    with closing(PostgresStore(target.url)) as store:
+        store.own_signer = target.signer
         key = store.get_signing_key()
         if key:
             remember(store.location, store.file_id(), key)

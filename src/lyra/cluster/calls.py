@@ -45,14 +45,21 @@ async def answer_call(host: Host, method: str, data: dict[str, Any]) -> Any:
     call = CALLS.get(method)
     if call is None:
         raise ConfigError(f"this host does not know the call {method!r}", hint="is it an older version?")
-    kernel = host.kernels.get(data.get("shard") or "")
+    shard = data.get("shard")
+    kernel = None if shard is None else host.kernels.get(shard)
     try:
         return await call(host, data)
     except LyraError as error:
-        if kernel is None or (kernel.open and kernel.failure is None):
-            raise
-        shard = data["shard"]
-        raise Conflict(f"shard {shard} was closed on host {host.name}", elsewhere=True, shard=shard) from error
+        if kernel is not None and (kernel.failure is not None or not kernel.open):
+            raise elsewhere(
+                host, str(shard)
+            ) from error  # the kernel was closed meanwhile, and all calls can be repeated
+        raise
+
+
+def elsewhere(host: Host, shard: str) -> Conflict:
+    """Return the answer of a host that has not got a shard, or not any more."""
+    return Conflict(f"shard {shard} is not open on host {host.name}", elsewhere=True, shard=shard)
 
 
 async def _take(host: Host, data: dict[str, Any]) -> int:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from lyra.cluster import placement
 from lyra.cluster.directory import Directory, PostgresDirectory, View
-from lyra.cluster.peers import Carrier, GrpcCarrier, Unreachable
+from lyra.cluster.peers import Carrier, GrpcCarrier, OpenCalls, Unreachable
 from lyra.cluster.shared_calls import SharedBudget, SharedCalls
 from lyra.core import codec
 from lyra.core.budgets.budget import Budget
@@ -28,8 +28,8 @@ from lyra.core.ids import unique_id
 from lyra.core.naming import get_qualified_name
 from lyra.core.policies.policy import Supervision
 from lyra.core.rights.capability import Grant
-from lyra.errors import ConfigError, Conflict, DeadlineExceeded, LyraError, ProcessError
-from lyra.kernel.base.tasks import Writer
+from lyra.errors import ConfigError, Conflict, DeadlineExceeded, LyraError, ProcessError, StoreError
+from lyra.kernel.base.tasks import Tasks, Writer
 from lyra.kernel.journal.rows import error_from_row
 from lyra.kernel.process.links import form_of
 from lyra.kernel.process.process import Exit
@@ -54,9 +54,15 @@ class Cluster(SharedCalls):
         self._turns: dict[str, asyncio.Lock] = {}  # messages to one shard go one after the other
         self._writer: Writer | None = None
         self.within: SharedBudget | None = None  # all that this client spawns spends from it
+        self._clock = loop_clock()
+        self._looked_s = self._clock.monotonic()
+        self._looking = asyncio.Lock()
+        self._tasks = Tasks()
+        self._calls = OpenCalls()
 
     async def __aenter__(self) -> Cluster:
         self._writer = Writer(asyncio.get_running_loop())
+        self._tasks.start(self._watch(), name="lyra-cluster watch")
         return self
 
     async def __aexit__(
@@ -68,6 +74,8 @@ class Cluster(SharedCalls):
         if self.within is not None and self.within.name.startswith("~"):  # of this connection; those that run spend on
             with suppress(LyraError):
                 await self.within.close()
+        await self._tasks.close()
+        await self._calls.close()
         await self._carrier.close()
         writer, self._writer = self._writer, None
         if writer is not None:
@@ -79,7 +87,23 @@ class Cluster(SharedCalls):
         if self._writer is None:
             raise ProcessError("the cluster is not connected", hint="use `async with lyra.cluster.connect(…)`")
         self.view = await self._writer.submit(self.directory.view)
+        self._looked_s = self._clock.monotonic()
         return self.view
+
+    async def _look(self, age_s: float) -> None:
+        """Read the directory again, unless that was done so short a time ago: for as many callers as there are."""
+        async with self._looking:
+            if self._clock.monotonic() - self._looked_s >= age_s:
+                await self.refresh()
+
+    async def _watch(self) -> None:
+        """Give up calls to hosts that die or freeze meanwhile."""
+        while True:
+            await asyncio.sleep(self.view.lease_s / 2)
+            if self._calls.is_waiting:
+                with suppress(LyraError):  # the directory cannot be read: the next time
+                    await self._look(self.view.lease_s / 2)
+                    self._calls.give_up({row.address for row in self.view.alive()})
 
     # ------------------------------------------------------------------ processes
 
@@ -186,9 +210,11 @@ class Cluster(SharedCalls):
     # ------------------------------------------------------------------ calls
 
     async def call_shard(self, shard: str, method: str, data: dict[str, Any], *, timeout_s: float = 10.0) -> Any:
-        """Call the host that has a shard, again while it moves from one host to another."""
-        clock = loop_clock()
-        until_s, delay_s = clock.monotonic() + self._patience_s, _RETRY_FIRST_S
+        """Call the host that has a shard, again while it moves from one host to another: for up to `patience_s` after
+        the first answer that says so."""
+        clock = self._clock
+        until_s: float | None = None
+        delay_s = _RETRY_FIRST_S
         while True:
             error: LyraError
             address = self.view.address_of(shard)
@@ -196,7 +222,7 @@ class Cluster(SharedCalls):
                 error = Conflict(f"shard {shard} is open on no host", hint="lyra cluster status says why", shard=shard)
             else:
                 try:
-                    return await self._carrier.call(address, method, data, timeout_s=timeout_s)
+                    return await self._calls.call(self._carrier, address, method, data, timeout_s=timeout_s)
                 except (Unreachable, DeadlineExceeded) as lost:
                     error = lost
                 except Conflict as elsewhere:
@@ -207,11 +233,14 @@ class Cluster(SharedCalls):
                     if type(closing) is not ProcessError:
                         raise
                     error = closing
-            if clock.monotonic() >= until_s:
+            if until_s is None:
+                until_s = clock.monotonic() + self._patience_s
+            elif clock.monotonic() >= until_s:
                 raise error
             await asyncio.sleep(delay_s)
+            with suppress(StoreError):  # PostgreSQL restarts: the hosts are where they were
+                await self._look(delay_s)
             delay_s = min(2 * delay_s, _RETRY_MOST_S)
-            await self.refresh()
 
 
 class RemoteHandle:

@@ -16,13 +16,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any, Final, Protocol
 
 import msgspec
 
-from lyra.core.ids import Entropy
+from lyra.core.ids import Entropy, random_key
 from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError, Conflict, StoreError
+from lyra.store import KeyedStore
+from lyra.store.signature import Signer
 
 SHARDS: Final = 8  # of a new cluster
 SHARDS_MAX: Final = 4_096
@@ -38,8 +41,8 @@ LEFT: Final = "left"  # it is no part of the cluster any more; the row tells the
 
 _TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS cluster (
-        id integer PRIMARY KEY CHECK (id = 1), secret text NOT NULL, lease_s double precision NOT NULL,
-        changes bigint NOT NULL)""",
+        id integer PRIMARY KEY CHECK (id = 1), secret text NOT NULL, key text NOT NULL,
+        lease_s double precision NOT NULL, changes bigint NOT NULL)""",
     """CREATE TABLE IF NOT EXISTS hosts (
         name text PRIMARY KEY, life text NOT NULL, address text NOT NULL, version text NOT NULL,
         format integer NOT NULL, state text NOT NULL, resources text NOT NULL, load text NOT NULL,
@@ -85,7 +88,7 @@ class HostRow(msgspec.Struct, frozen=True):
     life: str  # of one start of the host: another start under the same name has another
     address: str  # HOST:PORT of its peers' port; of a host that Ray started ray:NAME@HOST:PORT
     version: str
-    format: int  # the newest form of a store that it can open
+    format: int  # the newest form of a shard that it can open: `host.FORMAT`
     state: str = UP
     resources: Mapping[str, float] = {}
     load: Mapping[str, float] = {}
@@ -99,7 +102,7 @@ class ShardRow(msgspec.Struct, frozen=True):
     number: int
     host: str = ""
     moves: int = 0
-    format: int = 0  # of its store: a host that knows only older ones cannot open it
+    format: int = 0  # the newest form that a host has opened it in: one that knows only older ones does not get it
     note: str = ""  # why its host could not open it
 
 
@@ -158,6 +161,11 @@ class Directory(Protocol):
         """Return the URL of the cluster, beside whose shards runs of programs have their journals; "" where none is."""
         ...
 
+    @property
+    def signer(self) -> Signer:
+        """Return the key that signs what is the cluster's."""
+        ...
+
     def join(self, host: HostRow) -> View:
         """Enter a host; Conflict while another one of that name is alive."""
         ...
@@ -184,7 +192,7 @@ class Directory(Protocol):
         ...
 
     def store_of(self, shard: str) -> Any:
-        """Return what a Kernel opens for a shard: a URL, or a Store."""
+        """Return what a Kernel opens for a shard: a KeyedStore, or a Store."""
         ...
 
     def close(self) -> None: ...
@@ -212,15 +220,25 @@ class PostgresDirectory:
         self.location, self._hidden = describe_url(self._plain_url, self.schema)
         self._connection: Any = None
         self._entropy = Entropy()
+        self._turn = Lock()  # the thread of a host that is held up renews its row beside the one that it asks in
         try:
             if make:
                 self._make(shards, lease_s)
-            row = self._read("SELECT secret, lease_s FROM cluster")
+            row = self._read("SELECT secret, lease_s, key FROM cluster")
+            if not row:
+                raise self._lost_row()
         except BaseException:
             self.close()
             raise
         self.secret = Secret(row[0][0])
         self.lease_s = float(row[0][1])
+        self.key = Secret(row[0][2])  # that signs what is the cluster's, whichever of its hosts and users writes it
+
+    def _lost_row(self) -> StoreError:
+        return StoreError(
+            f"the directory in {self.location} has lost the row of its table `cluster`",
+            hint="restore the schema from a backup: the stores of the shards are signed with the key in it",
+        )
 
     # ------------------------------------------------------------------ making it
 
@@ -233,20 +251,37 @@ class PostgresDirectory:
             for table in _TABLES:
                 ask(table)
             ask(
-                "INSERT INTO cluster VALUES (1, %s, %s, 1) ON CONFLICT (id) DO NOTHING",
-                (Entropy().token(), 3.0 if lease_s is None else lease_s),
+                "INSERT INTO cluster SELECT 1, %s, %s, %s, 1 WHERE NOT EXISTS (SELECT 1 FROM shards)"
+                " ON CONFLICT DO NOTHING",
+                (Entropy().token(), random_key().hex(), 3.0 if lease_s is None else lease_s),
             )
-            known = int(ask("SELECT count(*) FROM shards")[0][0])
+            known = int(ask("SELECT coalesce(max(number), 0) FROM shards")[0][0])
             if known and shards not in (None, known):
                 raise ConfigError(
                     f"the cluster in {self.location} has {known} shards, which never changes", key="shards"
                 )
-            for number in range(1, 1 if known else (shards or SHARDS) + 1):
-                ask("INSERT INTO shards VALUES (%s, %s, '', 0, 0, '', 1)", (f"s{number}", number))
+            for number in range(1, (known or shards or SHARDS) + 1):
+                values = (f"s{number}", number)
+                ask("INSERT INTO shards VALUES (%s, %s, '', 0, 0, '', 1) ON CONFLICT DO NOTHING", values)
 
-    def store_of(self, shard: str) -> str:
+    def url_of(self, shard: str) -> str:
+        """Return the URL of a shard's store."""
         sign = "&" if "?" in self._plain_url else "?"
         return f"{self._plain_url}{sign}schema={self.schema}_{shard}"
+
+    def store_of(self, shard: str) -> KeyedStore:
+        """Return a shard's store with the key of the cluster, which each host signs and checks it with: the key of the
+        user of one host would be another one's on the next."""
+        return KeyedStore(self.url_of(shard), self.signer)
+
+    @property
+    def signer(self) -> Signer:
+        return Signer(bytes.fromhex(self.key.reveal()))
+
+    def set_key(self, key: str) -> None:
+        """Take the key that has signed the stores of a cluster that is restored."""
+        self._read("UPDATE cluster SET key = %s RETURNING key", (key,))
+        self.key = Secret(key)
 
     # ------------------------------------------------------------------ hosts
 
@@ -263,7 +298,7 @@ class PostgresDirectory:
                     name=host.name,
                 )
             ask("DELETE FROM hosts WHERE name = %s", (host.name,))
-            tables = (msgspec.json.encode(host.resources).decode(), msgspec.json.encode(host.load).decode())
+            tables = (_encode(host.resources), _encode(host.load))
             ask(
                 _JOIN,
                 (host.name, host.life, host.address, host.version, host.format, host.state, *tables, self.lease_s),
@@ -273,9 +308,9 @@ class PostgresDirectory:
     def renew(self, host: HostRow, known: View) -> View:
         with self._transaction() as ask:
             kept = ask(
-                f"UPDATE hosts SET expires_at = {_NOW} + %s, load = %s WHERE name = %s AND life = %s"  # noqa: S608
+                f"UPDATE hosts SET expires_at = {_NOW} + %s, resources = %s, load = %s WHERE name = %s AND life = %s"  # noqa: S608
                 " AND state <> 'left' RETURNING name",
-                (self.lease_s, msgspec.json.encode(host.load).decode(), host.name, host.life),
+                (self.lease_s, _encode(host.resources), _encode(host.load), host.name, host.life),
             )
         if not kept:
             raise Conflict(f"the row of host {host.name!r} is gone, or another start's by now", name=host.name)
@@ -294,9 +329,12 @@ class PostgresDirectory:
 
     def _look(self, known: View) -> View:
         """Return a view with all that changed since."""
-        read = msgspec.json.decode
+        read = _read_numbers
         with self._transaction() as ask:
-            ((now, changes),) = ask(f"SELECT {_NOW}, changes FROM cluster")  # noqa: S608 - a constant
+            cluster = ask(f"SELECT {_NOW}, changes FROM cluster")  # noqa: S608 - a constant
+            if not cluster:
+                raise self._lost_row()
+            ((now, changes),) = cluster
             expired = [row[0] for row in ask(f"SELECT name FROM hosts WHERE expires_at <= {_NOW}")]  # noqa: S608
             hosts: list[tuple[Any, ...]] = []
             shards: list[tuple[Any, ...]] = []
@@ -348,24 +386,37 @@ class PostgresDirectory:
 
         from lyra.store.postgres import first_line
 
-        try:
-            connection = self._live()
-            with connection.transaction():
+        with self._turn:
+            try:
+                connection = self._live()
+                with connection.transaction():
 
-                def ask(statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-                    cursor = connection.execute(statement, values)
-                    return list(cursor.fetchall()) if cursor.description is not None else []
+                    def ask(statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+                        cursor = connection.execute(statement, values)
+                        return list(cursor.fetchall()) if cursor.description is not None else []
 
-                yield ask
-        except psycopg.Error as error:
-            self.close()
-            if getattr(error, "sqlstate", None) in ("42P01", "3F000"):
-                raise NoCluster(
-                    f"there is no cluster in {self.location}", hint="lyra cluster start --store URL makes it"
+                    yield ask
+            except psycopg.Error as error:
+                self.close()
+                if getattr(error, "sqlstate", None) in ("42P01", "3F000"):
+                    raise NoCluster(
+                        f"there is no cluster in {self.location}", hint="lyra cluster start --store URL makes it"
+                    ) from None
+                raise StoreError(
+                    f"the directory in {self.location} cannot be used: {first_line(error, self._hidden)}"
                 ) from None
-            raise StoreError(
-                f"the directory in {self.location} cannot be used: {first_line(error, self._hidden)}"
-            ) from None
+
+
+def _encode(numbers: Mapping[str, float]) -> str:
+    return msgspec.json.encode(numbers).decode()
+
+
+def _read_numbers(text: str) -> dict[str, float]:
+    """Return numbers by name, as a host told them; none where the row was damaged: each beat writes it anew."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, float])
+    except msgspec.MsgspecError:
+        return {}
 
 
 class MemoryDirectory:
@@ -391,6 +442,10 @@ class MemoryDirectory:
         self._changes = self._changes + 1 if number is None else number
         self._changed.pop(row, None)
         self._changed[row] = self._changes
+
+    @property
+    def signer(self) -> Signer:
+        return Signer(self.secret.reveal().encode())
 
     def join(self, host: HostRow) -> View:
         held = self._hosts.get(host.name)

@@ -11,9 +11,10 @@ calls are not encrypted; hosts belong in one private network.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from typing import Any, Final, Protocol
 
 from lyra.core import codec
@@ -29,6 +30,7 @@ from lyra.errors import (
     error_from_data,
     error_to_data,
 )
+from lyra.kernel.base.tasks import Tasks
 
 SERVICE: Final = "lyra.cluster.v1.Peer"
 _METHOD: Final = "Call"
@@ -50,6 +52,49 @@ Answer = Callable[[str, Any], Awaitable[Any]]  # method and data → answer
 
 class Unreachable(StoreError):
     """A host did not answer: whether it did what was asked is not known."""
+
+
+class OpenCalls:
+    """Calls under way, by the address that they wait for: a host that is frozen or cut off answers none of them, and
+    its shards are open elsewhere soon."""
+
+    def __init__(self) -> None:
+        self._tasks = Tasks()
+        self._waiting: dict[str, set[asyncio.Task[Any]]] = {}
+        self._given_up: set[asyncio.Task[Any]] = set()
+
+    async def call(self, carrier: Carrier, address: str, method: str, data: Any, *, timeout_s: float) -> Any:
+        """Call a host; Unreachable where the call is given up."""
+        work = carrier.call(address, method, data, timeout_s=timeout_s)
+        call = self._tasks.start(work, name=f"lyra-call {method} {address}")
+        waiting = self._waiting.setdefault(address, set())
+        waiting.add(call)
+        try:
+            return await call
+        except asyncio.CancelledError:
+            if call in self._given_up:
+                raise Unreachable(f"host {address} did not answer while its shards moved to others") from None
+            call.cancel()
+            raise
+        finally:
+            self._given_up.discard(call)
+            waiting.discard(call)
+            if not waiting:
+                self._waiting.pop(address, None)
+
+    def give_up(self, alive: Container[str]) -> None:
+        """Give up the calls to all hosts but those that are alive, by their addresses."""
+        for address in [address for address in self._waiting if address not in alive]:
+            for call in self._waiting[address]:
+                self._given_up.add(call)
+                call.cancel()
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._waiting)
+
+    async def close(self) -> None:
+        await self._tasks.close()
 
 
 class Carrier(Protocol):

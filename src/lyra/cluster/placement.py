@@ -47,7 +47,8 @@ def plan(view: View, me: str) -> Plan:
     if orphans:
         takers = _Takers(view, [(len(held[name]) - share, name) for name, share in wanted.items()])
         chosen = [(name, takers.next(view.shards[name].format)) for name in orphans]
-        return Plan(take=tuple(name for name, taker in chosen if taker == me))
+        if any(taker is not None for _, taker in chosen):  # those that no host can open keep the others from nothing
+            return Plan(take=tuple(name for name, taker in chosen if taker == me))
     if len(held.get(me, ())) >= wanted.get(me, 0):
         return Plan()
     # Hosts below their share and those above it, as often as they are: each asks another one.

@@ -14,15 +14,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core import codec
 from lyra.core.naming import VEGA_RUN, give_name
-from lyra.core.secrets.secret import Secret
 from lyra.errors import DeadlineExceeded, StoreError, VegaError
 from lyra.store.postgres_space import PostgresSpace
-from lyra.store.signature import Signer
 from lyra.store.standing import vouch
 
 if TYPE_CHECKING:
@@ -37,16 +34,11 @@ HOSTS_LOST_MAX: Final = 1_000_000  # a run goes on however many of its hosts are
 _LOOK_S: Final = 0.1
 
 
-def signer_of(secret: Secret) -> Signer:
-    """Return the key that signs what is a cluster's, whichever of its hosts and users writes it."""
-    return Signer(blake2b(secret.reveal().encode(), digest_size=32, person=b"lyra cluster key").digest())
-
-
 def open_run(directory: Directory, run: str, *, make: bool = True) -> tuple[PostgresSpace, DurableRun | None]:
     """Return the journal of a run, and the run as it is there; None where it has not begun."""
     from lyra.vega.durable.runs import DurableRun
 
-    space = PostgresSpace(directory.url, run, signer_of(directory.secret), make=make)
+    space = PostgresSpace(directory.url, run, directory.signer, make=make)
     try:
         if vouch(space).name == "empty":
             return space, None

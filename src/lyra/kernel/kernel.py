@@ -58,6 +58,7 @@ from lyra.kernel.workers.envelope_table import EnvelopeTable
 from lyra.kernel.workers.lifecycle import LifecycleManager
 from lyra.kernel.workers.rate_limits import RateLimiter
 from lyra.kernel.workers.usage import ResourceTracker
+from lyra.store import KeyedStore
 from lyra.store.protocol import Store
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ T = TypeVar("T")
 class KernelOptions(TypedDict, total=False):
     """The options of a Kernel besides its budget, and their types: `lyra.run` passes them on."""
 
-    store: str | os.PathLike[str] | Store
+    store: str | os.PathLike[str] | KeyedStore | Store
     clock: Clock | None
     programs: Iterable[Any]
     durability: str
@@ -96,7 +97,7 @@ class Kernel(KernelParts):
 
     def __init__(
         self,
-        store: str | os.PathLike[str] | Store = "memory",
+        store: str | os.PathLike[str] | KeyedStore | Store = "memory",
         clock: Clock | None = None,
         programs: Iterable[Any] = (),  # async functions, and Agents
         *,

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lyra.core import codec
 from lyra.core.faultpoint import point
-from lyra.errors import ProcessError, StoreError
+from lyra.errors import ProcessError
 from lyra.kernel.journal.journal import Journal
 from lyra.kernel.journal.lease import Ownership, owner_name
 from lyra.kernel.programs.handle import make_stopped_error
 from lyra.kernel.stored_rights import refuse_contacts
-from lyra.store import open_store
+from lyra.store import KeyedStore, open_keyed, open_store
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import AnyJournal, Core
@@ -34,24 +33,27 @@ if TYPE_CHECKING:
 class StoreTarget(NamedTuple):
     """Which store a kernel opens, and how it holds it."""
 
-    store: str | Store  # `"memory"` is a kernel without a journal; a Store object of any kind is one with
+    # `"memory"` is a kernel without a journal; a Store object of any kind is one with.
+    store: str | KeyedStore | Store
     durability: str
     lease_s: float
     lease_wait_s: float
 
     def open(self) -> Store | None:
-        if isinstance(self.store, str):
+        if isinstance(self.store, (str, KeyedStore)):
             return self.open_own()
         return self.store
 
     def open_own(self) -> Store | None:
         """Return a connection that the caller closes; None without a store, or with one that was handed in."""
+        if isinstance(self.store, KeyedStore):
+            return open_keyed(self.store, durability=self.durability)
         if isinstance(self.store, str) and self.store != "memory":
             return open_store(self.store, durability=self.durability)
         return None
 
     def release(self, store: Store) -> None:
-        if isinstance(self.store, str):  # a Store that was handed in belongs to the caller
+        if isinstance(self.store, (str, KeyedStore)):  # a Store that was handed in belongs to the caller
             store.close()
 
 
@@ -83,7 +85,7 @@ class Opening:
         if core.started or core.stopping:
             raise ProcessError("a kernel is opened once", hint="make a new one: Kernel(…)")
         core.begin()
-        store = self.target.open()
+        store = await self._open_store()
         if store is None:
             return
         try:
@@ -98,9 +100,9 @@ class Opening:
         except BaseException:
             core.started = core.open = False
             core.journal = None
-            core.close_writer()
             if self.ownership is not None:
-                self.ownership.give_up()
+                await self.ownership.give_up()
+            core.close_writer()
             self.target.release(store)
             raise
         core.write_early_settings()
@@ -108,11 +110,23 @@ class Opening:
         core.scheduler.poke()
         point("recovery.done")
 
+    async def _open_store(self) -> Store | None:
+        """Open the store; that of a shard beside the loop, on which other shards run."""
+        if not isinstance(self.target.store, KeyedStore):
+            return self.target.open()
+        core = self._core
+        try:
+            return await core.writer.submit(self.target.open)
+        except BaseException:
+            core.started = core.open = False
+            core.close_writer()
+            raise
+
     async def _take_ownership(self, store: Store) -> Ownership:
         target = self.target
         ownership = self.ownership = Ownership(self._core, store, lease_s=target.lease_s, wait_s=target.lease_wait_s)
         nonce = self._core.entropy.text(8)
-        self._core.generation = ownership.generation(nonce)
+        self._core.generation = await ownership.generation(nonce)
         await ownership.take(owner_name(nonce, target.lease_s, self._core.generation))
         ownership.open_signed()
         return ownership
@@ -162,9 +176,11 @@ class Opening:
         await core.tasks.close()
         if self.ownership is not None and journal is not None:
             self.ownership.stop()
-            core.close_writer()  # a call that was given up still uses the connection; two threads must not
-            with suppress(StoreError):  # lost with the store, or another kernel's by now
-                self.ownership.give_up()
+            # A call that was given up still uses the connection; two threads must not.
+            if journal.store.inline:
+                core.close_writer()
+            await self.ownership.give_up()
+            core.close_writer()
             self.target.release(journal.store)
 
     def _stop_programs(self) -> None:

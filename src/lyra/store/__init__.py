@@ -6,10 +6,34 @@ or from its writer thread. `open_store(target)` opens the one that a user names 
 implementation is imported only when it is opened.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
 from lyra.errors import ConfigError
 from lyra.store.protocol import Identity, Lease, Record, Snapshot, Store
 
-__all__ = ["Identity", "Lease", "Record", "Snapshot", "Store", "open_store"]
+if TYPE_CHECKING:
+    from lyra.store.signature import Signer
+
+__all__ = ["Identity", "KeyedStore", "Lease", "Record", "Snapshot", "Store", "open_keyed", "open_store"]
+
+
+class KeyedStore(NamedTuple):
+    """A store in PostgreSQL that a key of its own signs, in place of the user's: hosts of several users and machines
+    open it, one after the other."""
+
+    url: str
+    signer: Signer
+
+
+def open_keyed(target: KeyedStore, *, durability: str = "process") -> Store:
+    """Open a store that has a key of its own."""
+    from lyra.store.postgres import PostgresStore
+
+    store = PostgresStore(target.url, durability=durability)
+    store.own_signer = target.signer
+    return store
 
 
 def open_store(target: str, *, durability: str = "process") -> Store:

@@ -7,9 +7,10 @@ lock. Leases are judged by the server's clock, which all owners share. The passw
 nowhere: not in `location`, not in errors. psycopg is imported at first use.
 
 A connection that is lost (the server restarts) is made again, with a back-off, for up to a minute, and the call that
-met it is made once more; its caller only waits. Every call can be repeated: the rows of an append that may have arrived
-are there, under this owner's epoch, or they are not, and are sent again. Where another owner has taken the store
-over meanwhile, the epoch says so.
+met it is made once more; its caller only waits. So is one to a server that takes no changes any more, since another was
+made the primary: the URL may name several servers. Every call can be repeated: the rows of an append that may have
+arrived are there, under this owner's epoch, or they are not, and are sent again. Where another owner has taken the
+store over meanwhile, the epoch says so.
 
 Durability. The death of the Lyra process loses nothing that PostgreSQL acknowledged, whatever the setting. The setting
 chooses which failures of the server the rows survive. `process` asks for `synchronous_commit=local`: flushed to the
@@ -77,7 +78,8 @@ _BUSY: Final = {"40001", "40P01", "55P03"}  # serialization failure, deadlock, l
 _FULL: Final = {"53100", "53200"}  # disk full, out of memory
 _UNNAMED: Final = {"XX000", "58030"}  # internal error, I/O error: a used-up quota is told in the message alone
 _DAMAGED: Final = {"XX001", "XX002", "42P01", "42703"}  # data or index corrupted, a table or column of ours is gone
-_FORBIDDEN: Final = {"42501", "25006"}  # insufficient privilege, read-only transaction
+_READ_ONLY: Final = "25006"  # a read-only transaction
+_FORBIDDEN: Final = {"42501", _READ_ONLY}  # insufficient privilege
 
 
 class _ConnectionLost(StoreError):
@@ -89,6 +91,7 @@ class PostgresStore(SigningStore):
 
     inline = False
     has_clock = True
+    _is_writable = True  # False where it is only read, of a standby maybe
 
     def __init__(self, url: str, *, durability: str = "process", schema: str | None = None) -> None:
         if durability not in _SYNCHRONOUS:
@@ -181,6 +184,8 @@ class PostgresStore(SigningStore):
                 self._connection.close()
                 self._connection = self._connect()
                 self._prepare()
+                if self._is_writable and self._ask("SHOW transaction_read_only") == [("on",)]:
+                    raise StoreError(f"{self.location} takes no changes: it is a standby")
             except StoreError as error:
                 if clock.monotonic() - began_s >= STORE_RECONNECT_S:
                     raise StoreError(
@@ -357,7 +362,8 @@ class PostgresStore(SigningStore):
     def _error(self, error: psycopg.Error) -> StoreError:
         """PostgreSQL's error as the StoreError that fits its SQLSTATE."""
         state = error.sqlstate or ""
-        if self._connection is not None and self._connection.closed:
+        is_demoted = state == _READ_ONLY and self._is_writable  # another server was made the primary
+        if self._connection is not None and (self._connection.closed or is_demoted):
             return _ConnectionLost(
                 f"the connection to {self.location} is lost: {self._sentence(error)}",
                 hint="start again when the server is back; whether the last change arrived is in the journal",
@@ -452,6 +458,8 @@ class PostgresReader(PostgresStore):
     """The store in a schema of a PostgreSQL database, over a connection that cannot write: the server refuses changes.
 
     Its tables are neither made nor brought up to date; a user who may only read is enough."""
+
+    _is_writable = False
 
     def _prepare(self) -> None:
         super()._prepare()

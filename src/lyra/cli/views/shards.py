@@ -85,7 +85,7 @@ class ClusterRows:
         """Open the journal of a shard; None where no host has ever opened the shard."""
         if shard not in self._rows:
             try:
-                store = PostgresReader(self._observer.directory.store_of(shard))
+                store = PostgresReader(self._observer.directory.url_of(shard))
             except StoreError:
                 if self._observer.view.shards[shard].format:  # a host had it open
                     raise

@@ -3,7 +3,8 @@
 `Tasks` keeps a strong reference to every task it starts (the loop itself holds them weakly, so an unreferenced task
 can be collected while it waits) and cancels and awaits them all when it closes. `Writer` is the single thread in
 which a Store that must wait for a disk or a network is called, one call at a time, in the order asked. `Threads` are
-several that run beside the loop for as long as their owner lives. `BlockingCalls` runs functions of users that are not
+several that run beside the loop for as long as their owner lives. `Pulse` does something while a loop is held up.
+`BlockingCalls` runs functions of users that are not
 async, so that the loop does not wait for them.
 """
 
@@ -13,6 +14,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
@@ -104,6 +106,38 @@ class Threads:
         for thread in self._live:
             thread.join()
         self._live.clear()
+
+
+class Pulse:
+    """Calls `beat` in a thread of its own after each `interval_s` in which `put_off` was not called: when the loop that
+    calls it is held up. What `beat` raises is dropped."""
+
+    def __init__(self, beat: Callable[[], object], interval_s: float) -> None:
+        self._beat = beat
+        self._interval_s = interval_s
+        self._is_put_off = self._is_closed = False
+        self._threads = Threads(self._work)
+        self._threads.start(1, name="lyra-pulse")
+
+    def put_off(self) -> None:
+        self._is_put_off = True
+
+    def close(self) -> None:
+        with self._threads.changed:
+            self._is_closed = True
+            self._threads.changed.notify_all()
+        self._threads.close()
+
+    def _work(self, _number: int) -> None:
+        while True:
+            with self._threads.changed:
+                self._threads.changed.wait_for(lambda: self._is_closed, self._interval_s)
+                if self._is_closed:
+                    return
+            is_put_off, self._is_put_off = self._is_put_off, False
+            if not is_put_off:
+                with suppress(Exception):
+                    self._beat()
 
 
 class BlockingCalls:

@@ -29,6 +29,7 @@ from lyra.store.protocol import Lease, Store, refuse_moved
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from lyra.kernel.base.core import Core
     from lyra.store.signing import SigningStore
@@ -63,13 +64,13 @@ class Ownership:
         while self.lease is None:
             waited_s = core.elapsed() - began_s
             try:
-                self.lease = self._acquire(owner, None)
+                self.lease = await self._acquire(owner, None)
             except Conflict as held:
                 first = first or held
                 holder, expires_at = _holder(held)
                 refuse_moved(self.store.location, holder)
                 if owner_is_dead(holder) or (expires_at == _holder(first)[1] and waited_s >= _lease_s_of(holder)):
-                    self.lease = self._acquire(owner, expires_at)
+                    self.lease = await self._acquire(owner, expires_at)
                     break
                 if lives_here(holder) or expires_at != _holder(first)[1]:
                     raise self._refusal(holder, expires_at, "stop it, or wait until its lease ends") from held
@@ -86,7 +87,7 @@ class Ownership:
         point("lease.acquired")
         return self.lease
 
-    def generation(self, nonce: str) -> str:
+    async def generation(self, nonce: str) -> str:
         """Choose the generation of the store that the next owner writes in, before it is owned.
 
         Idempotency keys begin with it. A store whose last owner was killed continues in the generation of that one: a
@@ -97,7 +98,7 @@ class Ownership:
         """
         from lyra.store.sql import SqlStore  # at first use: most kernels have no store
 
-        held = self.store.holder()
+        held = await self._call(self.store.holder)
         if held is not None and getattr(self.store, "has_log", True) and (last := _generation_of(held.owner)):
             return last
         return unique_id()[:8] if isinstance(self.store, SqlStore) else nonce
@@ -122,15 +123,22 @@ class Ownership:
                 location,
             )
 
-    def _acquire(self, owner: str, over_at: float | None) -> Lease:
+    async def _acquire(self, owner: str, over_at: float | None) -> Lease:
         """`over_at` is given where the lease in force is known to be over, whatever a clock says."""
         core = self._core
         asked_s, now = core.elapsed(), self._now()
         if over_at is not None:
             now = over_at if now is None else max(now, over_at)
-        lease = self.store.acquire(owner, now=now, ttl_s=self._lease_s)
+        lease: Lease = await self._call(self.store.acquire, owner, now=now, ttl_s=self._lease_s)
         core.lease_until = asked_s + self._lease_s
         return lease
+
+    async def _call(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call the store before there is a journal: in the writer's thread where it may wait for a server, which other
+        kernels of the loop must not."""
+        if self.store.inline:
+            return fn(*args, **kwargs)
+        return await self._core.writer.submit(fn, *args, **kwargs)
 
     def _now(self) -> float | None:
         """None where the store has its own clock."""
@@ -216,11 +224,13 @@ class Ownership:
         if self._timer is not None:
             self._timer.cancel()
 
-    def give_up(self) -> None:
-        if self.lease is not None:
-            with suppress(StoreError):  # a full disk: it runs out by itself
-                self.store.release(self.lease)
-            self.lease = None
+    async def give_up(self) -> None:
+        """Release the lease. A store that cannot be reached (a full disk, a server that is gone) or that is another
+        kernel's by now is left as it is: the lease runs out by itself."""
+        lease, self.lease = self.lease, None
+        if lease is not None:
+            with suppress(StoreError):
+                await self._call(self.store.release, lease)
 
 
 def acquire_at_once(store: Store | SigningStore, command: str, lease_s: float) -> Lease:

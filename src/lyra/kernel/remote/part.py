@@ -98,7 +98,6 @@ class RemoteState:
         self.posts: dict[str, dict[int, list[Any]]] = {}  # shard → number → what and data, until acknowledged
         self.times: dict[str, dict[int, float]] = {}  # shard → number → when a post that waits was written
         self.seen: dict[str, int] = {}  # shard → number of the last post from it
-        self.unknown: list[list[Any]] = []  # sender, kind and data of posts that no part of this version knows
         self.parts: dict[str, Part] = {}  # by name
         self._empty: dict[str, bytes] = {}  # what each dumps that has seen no row
         self.by_post: dict[str, Part] = {}  # by kind of post
@@ -146,17 +145,13 @@ class RemoteState:
                 self.posts.pop(data["to"], None)
                 self.times.pop(data["to"], None)
         elif kind == "remote.taken":
-            if "again" in data:
-                del self.unknown[data["again"]]
-            else:
-                self._see(data["from"], data["n"])
+            self._see(data["from"], data["n"])
             if "data" not in data:
                 return
             part = self.by_post.get(data["what"])
             if part is None:
-                self.unknown.append([data["from"], data["what"], data["data"]])
-            else:
-                part.apply_taken(data["from"], data["what"], data["data"])
+                raise _newer(f"a post {data['what']!r}")
+            part.apply_taken(data["from"], data["what"], data["data"])
         else:
             part = self.parts.get(data["part"])
             if part is None:
@@ -177,7 +172,6 @@ class RemoteState:
             "posts": self.posts,
             "times": self.times,
             "seen": self.seen,
-            "unknown": self.unknown,
             "parts": {name: part.dump() for name, part in self.parts.items()},
         }
 
@@ -187,7 +181,6 @@ class RemoteState:
         self.posts = {
             shard: {int(number): post for number, post in posts.items()} for shard, posts in data["posts"].items()
         }
-        self.unknown = [list(post) for post in data.get("unknown", ())]
         self.times = {
             shard: {int(number): float(time) for number, time in times.items()}
             for shard, times in data.get("times", {}).items()

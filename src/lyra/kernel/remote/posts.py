@@ -1,15 +1,15 @@
 """Posts: what one shard tells another, once and in order, across any crash of either.
 
     sender      row remote.posted in the batch of what caused it; sent on when that batch is durable, again until
-                the receiver has it; row remote.acknowledged then, and the post is forgotten
+                the receiver has it; row remote.acknowledged a little later, and the post is forgotten
     receiver    row remote.taken with the number of the post, in one batch with everything that the post does there;
                 answers with the number once the batch is durable. A number that it has seen does nothing again
 
 Posts of a pair of shards are numbered and taken in their order, so a receiver remembers one number for each sender.
 A post never leaves before the rows that it depends on are durable, since it is one of them. Whether, when and how
 often a batch of posts reaches the other shard is up to `Remote.deliver`, which the cluster fills in. Large values of a
-post are blobs of the store while it waits. A post of a kind that this version does not know is kept, and taken by the
-version that does.
+post are blobs of the store while it waits. A post of a kind that this version does not know is refused: it waits, and
+those behind it, until the shard is open in a version that does.
 
 What posts there are, and what each does, is a matter of the parts (`Part`): each has its kinds of posts, what it
 remembers of those it sent and took, and what one does where it arrives.
@@ -35,6 +35,7 @@ from lyra.core.limits import (
 )
 from lyra.errors import ConfigError, LyraError, Overloaded, ProcessError
 from lyra.kernel.base.subsystem import Subsystem
+from lyra.kernel.base.waiting import resume
 from lyra.kernel.remote.acts import Acts
 from lyra.kernel.remote.asks import Asks
 from lyra.kernel.remote.groups import SharedGroups
@@ -56,6 +57,11 @@ _log: Final = logging.getLogger("lyra.kernel")
 _RETRY_FIRST_S: Final = 0.05
 _RETRY_MOST_S: Final = 2.0
 _BLOBS: Final = "~blobs"  # in the data of a post that is kept: field → digest of the blob that has its value
+_ACKNOWLEDGED_WITHIN_S: Final = 0.2
+
+# Raised with each kind of post or fact that earlier versions do not know: a shard that a host has opened moves only to
+# hosts that know as much.
+POSTS_FORMAT: Final = 1
 
 # Shard, number of the first post and the posts → number of the last post that the shard has. Raises LyraError.
 Deliver = Callable[[str, int, list[bytes]], Awaitable[int]]
@@ -94,8 +100,11 @@ class Remote(Subsystem):
         self.parts += [make_part(parts, self) for make_part in make or ()]
         for part in self.parts:
             self.state.add(part)
+        self._acknowledged: dict[str, int] = {}  # shard → number of the last post it has, where no row says so yet
+        self._unknown: set[tuple[str, str]] = set()  # senders and kinds of posts that were refused, each told once
         self._rows: dict[str, dict[int, int]] = {}  # shard → number → row of a post that is not durable yet
         self._feeds: dict[str, asyncio.Event] = {}
+        self._retries: dict[str, asyncio.Future[None]] = {}  # shard → the pause before its posts are carried again
         self.core.after_commit.append(self._on_commit)
 
     # ------------------------------------------------------------------ addresses
@@ -153,6 +162,7 @@ class Remote(Subsystem):
             raise Overloaded(
                 f"{len(waiting)} posts wait for shard {shard}", hint="is it open? lyra cluster status says", shard=shard
             )
+        self._write_acknowledged()
         number = self.next_number(shard)
         kept = self._put_blobs(data)
         seq = core.fact(state, pid, "remote.posted", {"to": shard, "n": number, "what": what, "data": kept})
@@ -212,21 +222,57 @@ class Remote(Subsystem):
                 continue
             try:
                 last = await self.deliver(shard, first, batch)
-            except Exception as error:  # noqa: BLE001 - whatever fails on the way, the posts are carried again
+            except Exception as error:  # noqa: BLE001 - whatever a carrier meets, the posts are carried again
                 if not isinstance(error, (LyraError, OSError)):
                     _log.exception("posts of shard %s for %s cannot be carried", self.shard, shard)
                 _log.info("posts of shard %s for %s wait: %s", self.shard, shard, error)
-                await core.outside_pause(delay_s)
-                delay_s = min(2 * delay_s, _RETRY_MOST_S)
-                continue
-            delay_s = _RETRY_FIRST_S
+                last = 0
             if core.stopping or core.failure is not None:
                 return
-            point("remote.delivered")
             if last >= first:
-                core.fact(self.state, "", "remote.acknowledged", {"to": shard, "n": last})
+                delay_s = _RETRY_FIRST_S
+                point("remote.delivered")
+                self._acknowledge(shard, last)
             else:
-                await core.outside_pause(_RETRY_FIRST_S)
+                await self._wait_to_retry(shard, delay_s)
+                delay_s = min(2 * delay_s, _RETRY_MOST_S)
+
+    def _acknowledge(self, shard: str, number: int) -> None:
+        """Forget the posts that a shard has. The row that says so goes with the next post or a little later: in a batch
+        of its own it would hold up the answer that comes at the same time. A crash before it costs a repetition."""
+        core, data = self.core, {"to": shard, "n": number}
+        if core.journal is None:
+            core.fact(self.state, "", "remote.acknowledged", data)
+            return
+        self.state.apply("remote.acknowledged", "", core.now(), data)
+        if not self._acknowledged:
+            core.clock.call_at(core.clock.monotonic() + _ACKNOWLEDGED_WITHIN_S, self._write_acknowledged)
+        self._acknowledged[shard] = number
+
+    def _write_acknowledged(self) -> None:
+        core, acknowledged = self.core, self._acknowledged
+        if not acknowledged or core.journal is None or core.stopping or core.failure is not None:
+            return
+        self._acknowledged = {}
+        for shard, number in acknowledged.items():
+            core.journal.write("", "remote.acknowledged", codec.encode({"to": shard, "n": number}))
+
+    async def _wait_to_retry(self, shard: str, seconds: float) -> None:
+        """Pause before posts are carried again, at most until `hurry`."""
+        core = self.core
+        pause = self._retries[shard] = core.loop.create_future()
+        timer = core.clock.call_at(core.clock.monotonic() + seconds, lambda: resume(pause))
+        try:
+            await pause
+        finally:
+            timer.cancel()
+            self._retries.pop(shard, None)
+
+    def hurry(self, shard: str) -> None:
+        """Carry waiting posts to a shard now: it has moved."""
+        pause = self._retries.get(shard)
+        if pause is not None:
+            resume(pause)
 
     async def _next_batch(self, shard: str) -> tuple[int, list[bytes]]:
         """Return the number of the first post that waits, and the durable posts from there on, some at a time."""
@@ -251,7 +297,8 @@ class Remote(Subsystem):
 
     async def take(self, sender: str, first: int, posts: list[bytes]) -> int:
         """Take posts of another shard, numbered from `first`; gives the number of the last one that this shard has,
-        once it is durable."""
+        once it is durable. A post of a kind that this version does not know is refused, and so are those after it: they
+        wait at the sender until the shard is on a host that knows it."""
         core, state = self.core, self.state
         core.raise_if_closed()
         if core.draining:
@@ -262,6 +309,9 @@ class Remote(Subsystem):
                 break
             if number == seen + 1:
                 what, data = codec.decode(raw)
+                if what not in state.by_post:
+                    self._tell_unknown(sender, what)
+                    break
                 if sender.startswith(CLIENT) and what == "message":
                     self.messages.check_room(data["to"])
                 # In a context of its own: the task that carries the posts here is not what they act for.
@@ -273,16 +323,21 @@ class Remote(Subsystem):
         await journal.wait_until_durable(journal.seq)
         return last
 
-    def _take_one(self, sender: str, number: int, what: str, data: dict[str, Any]) -> None:
-        self._take(sender, what, data, {"from": sender, "n": number, "what": what})
+    def _tell_unknown(self, sender: str, what: str) -> None:
+        if (sender, what) not in self._unknown:
+            self._unknown.add((sender, what))
+            _log.warning(
+                "shard %s posts %r, which this version does not know: its posts wait until shard %s is on a host that"
+                " does; upgrade this one",
+                sender,
+                what,
+                self.shard,
+            )
 
-    def _take(self, sender: str, what: str, data: dict[str, Any], row: dict[str, Any]) -> None:
+    def _take_one(self, sender: str, number: int, what: str, data: dict[str, Any]) -> None:
         """Take a post: the row that says so, and what it does. One that cannot be taken must not hold up the others."""
-        part = self.state.by_post.get(what)
-        if part is None:
-            _log.warning("shard %s posted %r, which this version does not know: it is kept", sender, what)
-            self.core.fact(self.state, "", "remote.taken", {**row, "data": self._put_blobs(data)})
-            return
+        part = self.state.by_post[what]
+        row: dict[str, Any] = {"from": sender, "n": number, "what": what}
         before, fault = None, None
         try:
             before = part.before_take(sender, what, data)
@@ -299,15 +354,6 @@ class Remote(Subsystem):
         if fault is not None:
             context = {"message": f"the post {what!r} of shard {sender} cannot be taken", "exception": fault}
             self.core.loop.call_exception_handler(context)
-
-    async def _take_known(self) -> None:
-        """Take posts that an earlier version kept since it did not know them."""
-        known = [post for post in self.state.unknown if post[1] in self.state.by_post]
-        for post in known:
-            sender, what, data = post
-            whole = await self.get_blobs(data)
-            place = next(place for place, other in enumerate(self.state.unknown) if other is post)
-            ContextVars().run(self._take, sender, what, whole, {"from": sender, "n": 0, "what": what, "again": place})
 
     # ------------------------------------------------------------------ moments
 
@@ -328,5 +374,3 @@ class Remote(Subsystem):
             self._wake(shard)
         for part in self.parts:
             part.on_restored()
-        if any(post[1] in self.state.by_post for post in self.state.unknown):
-            self.core.tasks.start(self._take_known(), name=f"lyra-posts {self.shard}")
