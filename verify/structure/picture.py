@@ -25,6 +25,7 @@ SUBJECTS: Final = {
     "cli": "the commands lyra, sage, vega and vesper",
     "testing": "for tests of users: clock, loop, mock server",
     "server": "gRPC, HTTP, dashboard, protocols, gateway",
+    "cluster": "many machines: hosts, shards, take-over",
     "sage": "the code agent",
     "vega": "the language",
     "vesper": "verified nodes",
