@@ -233,3 +233,16 @@ class SimWriter:
 
         self._loop.call_soon(settle)
         self._go_on()
+
+
+class NoPulse:
+    """Stands for the thread that renews a host's row while its loop is held up: simulated loops hold nothing up."""
+
+    def __init__(self, _beat: Callable[[], object], _interval_s: float) -> None:
+        pass
+
+    def put_off(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass

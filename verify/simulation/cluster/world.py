@@ -36,7 +36,7 @@ from verify.simulation.cluster import programs
 from verify.simulation.cluster.books import Books
 from verify.simulation.cluster.database import Shard, ShardStore
 from verify.simulation.cluster.loops import HostLoop, run_until
-from verify.simulation.cluster.network import DATABASE, Network, SimCarrier, SimWriter
+from verify.simulation.cluster.network import DATABASE, Network, NoPulse, SimCarrier, SimWriter
 from verify.simulation.ledger import Violation
 
 LEASE_S: Final = 3.0
@@ -347,6 +347,7 @@ class ClusterWorld:
         with ExitStack() as stack:
             for module in ("lyra.cluster.host", "lyra.cluster.client", "lyra.kernel.base.core"):
                 stack.enter_context(patch(f"{module}.Writer", SimWriter))
+            stack.enter_context(patch("lyra.cluster.host.Pulse", NoPulse))
             for module in ("lyra.cluster.host", "lyra.cluster.client"):
                 stack.enter_context(patch(f"{module}.unique_id", self.make_id))
             stack.enter_context(patch("lyra.kernel.journal.lease._machine", machine))
