@@ -21,6 +21,8 @@ import pytest
 
 import lyra.cluster
 from lyra.cluster.client import Cluster
+from lyra.cluster.directory import PostgresDirectory
+from lyra.store.postgres import PostgresStore
 from tests.cluster.started import StartedHost
 from tests.source import KEPT, PYTHONPATH
 from verify.servers import PostgresServer, postgres_missing
@@ -303,10 +305,16 @@ async def test_restarted_actor_joins_anew(nodes: RayNodes) -> None:
         assert again.result[0] != pid
 
 
-async def test_stopped_hosts_give_their_shards_away(nodes: RayNodes) -> None:
-    """`stop` has the hosts leave in order: no row of them stays, and no shard is theirs."""
+async def test_stopped_hosts_give_their_shards_back(nodes: RayNodes) -> None:
+    """`stop` has the hosts leave in order: none is alive, and no lease of a shard has to run out."""
     started = nodes.start()
-    assert set(nodes.ask("stop", url=nodes.url)) >= set(started)
     async with lyra.cluster.connect(nodes.url) as cluster:
-        assert not cluster.view.alive()
-        assert not any(row.host for row in cluster.view.shards.values())
+        await _until(cluster, _all_have(*started))
+    assert set(nodes.ask("stop", url=nodes.url)) >= set(started)
+    directory = PostgresDirectory(nodes.url, make=False)
+    assert not directory.view().alive()
+    for number in range(1, _SHARDS + 1):
+        store = PostgresStore(nodes.url, schema=f"{directory.schema}_s{number}")
+        assert store.holder() is None
+        store.close()
+    directory.close()
