@@ -115,9 +115,9 @@ def test_a_name_that_was_taken_meanwhile_is_given_up(pair):
     pair.hosts["a"] = first
     assert _status(pair, "a")["shards"] == {}
     assert "is in the cluster already" in _status(pair, "a")["problem"]
+    ended_s = time.monotonic()
     second.terminate()
     second.join()
-    ended_s = time.monotonic()
     pair.wait(lambda: len({report.words[0] for report in pair.of_kind("open", host="a", after_s=ended_s)}) == 2)
 
 

@@ -60,6 +60,7 @@ def _check_effects(cluster: TestCluster, since_s: float, effects: int, in_flight
 
 
 @pytest.mark.slow
+@pytest.mark.timed
 @pytest.mark.parametrize(
     ("programs", "shards", "lease_s"),
     [
@@ -110,6 +111,7 @@ def _pid_of(key: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.timed
 def test_a_host_that_was_frozen_does_nothing_when_it_wakes(pair):
     """A host that is stopped for three leases and woken performs no effect and writes no row: it finds its shards taken
     and its kernels fenced, and goes on as an empty host."""
@@ -163,6 +165,7 @@ def test_a_host_that_a_program_holds_up_is_not_dead(pair):
 
 
 @pytest.mark.slow
+@pytest.mark.timed
 def test_wrong_clocks_change_nothing(postgres_server, tmp_path):  # noqa: F811
     """Two hosts have clocks two minutes apart: neither takes a shard of the other while it lives, and each takes all of
     them within the lease and 1.5 s when the other one is killed."""

@@ -113,7 +113,7 @@ class Host:
         self._pulse: Pulse | None = None
         self._calls = OpenCalls()
         self._faults: dict[str, _Fault] = {}  # shards that are this host's and cannot be opened
-        self.problem = ""  # why the last beat failed
+        self.problem = self._told = ""  # why the last beat failed, and what the log says of it
 
     # ------------------------------------------------------------------ joining and leaving
 
@@ -206,10 +206,11 @@ class Host:
         while True:
             try:
                 await self.beat()
-                self.problem = ""
+                self.problem = self._told = ""
             except Exception as error:  # noqa: BLE001 - whatever one beat meets, the next one comes
-                if str(error) != self.problem:
+                if str(error) != self._told:
                     _log.warning("host %s: %s", self.name, error)
+                self._told = str(error)
                 self.problem = str(error)
                 if isinstance(error, Conflict):
                     await self._rejoin()
