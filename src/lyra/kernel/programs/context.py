@@ -41,7 +41,7 @@ from lyra.kernel.process.process import Process
 from lyra.kernel.process.replay import Branch, after, comes_next, current_branch, next_key, raise_journaled, take_entry
 from lyra.kernel.programs.handle import ChildHandle
 from lyra.kernel.programs.journaled_call import BudgetView, once, read
-from lyra.kernel.programs.registry import Programs, Spawnable, SpawnOptions, program_of, unknown_program
+from lyra.kernel.programs.registry import ChildOptions, Programs, Spawnable, program_of, unknown_program
 from lyra.kernel.programs.scopes import find_addressed, free_names
 
 if TYPE_CHECKING:
@@ -218,14 +218,14 @@ class Context:
         return calls.door.perform(process, next_key(process), effect, args, kwargs)
 
     @overload
-    def spawn(self, program: Spawnable[Any], *task: Any, **options: Unpack[SpawnOptions]) -> ChildHandle[Any]: ...
+    def spawn(self, program: Spawnable[Any], *task: Any, **options: Unpack[ChildOptions]) -> ChildHandle[Any]: ...
 
     @overload
     def spawn(
         self,
         program: Callable[[Context, *Taken], Coroutine[Any, Any, T]],
         *args: *Taken,
-        **options: Unpack[SpawnOptions],
+        **options: Unpack[ChildOptions],
     ) -> ChildHandle[T]: ...
 
     def spawn(  # type: ignore[misc]  # *args is any *Taken

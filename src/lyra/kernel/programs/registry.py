@@ -41,6 +41,14 @@ class SpawnOptions(TypedDict, total=False):
     recovery_attempts: int | None
 
 
+class ChildOptions(SpawnOptions, total=False):
+    """The options of a spawn by a program, which may say where in a cluster its child begins."""
+
+    shard: str | None
+    near: Any  # an address, or a handle
+    resources: Mapping[str, float] | None
+
+
 class Spawnable(Protocol[H_co]):
     """A declaration (an Agent) that knows the program it runs as, and the handle that its users hold."""
 
