@@ -114,6 +114,15 @@ def test_another_model_answers_from_the_step_on(store: str) -> None:
     assert models == ["sim", "sim/echo"]
 
 
+def test_another_model_answers_behind_a_step_that_is_no_call(store: str) -> None:
+    """From the step of a tool on, the first call behind it is that of the other model."""
+    asyncio.run(talk(store))
+    number = next(step.number for step in timeline(store, "talk").steps if step.kind == "tool")
+    fork, _ = forked(store, "talk", number, model="sim/echo")
+    models = [step.model for step in timeline(store, fork).steps if step.kind == "model"]
+    assert models[:2] == ["sim", "sim/echo"]
+
+
 def test_another_system_prompt_holds_from_the_step_on(store: str) -> None:
     """The model is told it; an agent without the change is told its own."""
     seen: list[str] = []

@@ -76,6 +76,15 @@ def test_a_wrong_piece_changes_nothing():
     assert session.type_of("x") == "any"  # nothing ran yet, so the type is unknown
 
 
+def test_what_is_declared_is_known_to_all_later_pieces_until_it_is_declared_anew():
+    session = ReplSession()
+    for text in ("fn f() -> int { return 1; }", "let x = 1;", "print(f());", "fn f(a: int) -> int { return a; }"):
+        session.compile(text)
+    session.compile("print(f(2));")
+    with pytest.raises(SourceError):
+        session.compile("print(f());")
+
+
 @pytest.mark.parametrize(("text", "column"), [("let y = ;", 9), ("let y: int = true", 14), ("print(nope)", 7)])
 def test_an_error_shows_what_was_typed(text, column):
     """A `;` that the user did not type is on a line of its own."""
