@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from lyra import Kernel
-from lyra.agents.forks.program_frames import ProgramFrame, ProgramReplay
+from lyra.agents.forks.program_frames import ProgramFrame, ProgramReplay, _WithBlobsOf
 from lyra.errors import ConfigError, Divergence
 from lyra.kernel.programs.context import OwnContext
 from lyra.observe.timeline.state import StoredRows
 from lyra.observe.timeline.timeline import RunTimeline
+from lyra.store.memory import MemoryStore
 from lyra.store.protocol import Store
 from lyra.store.space import open_to_read
 from tests.agents.forks.programs import acts, booking, clerk, guide, mail, note, publisher, reserve, talk
@@ -292,3 +293,11 @@ def test_values_that_cannot_be_shown_and_large_ones_are_told_shortly(store: str)
     (frame,) = frames(store, "holds", 1, holds)
     assert "cannot be shown" in frame.variables["odd"]
     assert len(frame.variables["large"]) < 3_000
+
+
+def test_large_values_are_those_of_the_other_store_until_the_program_has_its_own():
+    other = MemoryStore()
+    theirs = other.put_blob(b"theirs")
+    store = _WithBlobsOf(other)
+    own = store.put_blob(b"own")
+    assert (store.get_blob(theirs), store.get_blob(own)) == (b"theirs", b"own")

@@ -112,3 +112,14 @@ def test_two_processes_lose_no_answer(place):
     running = [subprocess.Popen([sys.executable, "-c", script, workspace, home, name]) for name in ("a", "b")]
     assert [process.wait(timeout=60) for process in running] == [0, 0]
     assert len(Answers(workspace, home=home).rules()) == 100
+
+
+def test_a_rule_that_is_added_as_an_answer_decides_as_one(tmp_path: Path) -> None:
+    """Another answer to the same call takes its place."""
+    permissions = Permissions(workspace=str(tmp_path))
+    subject = subject_of("Bash", {"command": "make all"})
+    assert permissions.decide(subject).decision == "ask"
+    permissions.add(Rule("Bash(make all)", "allow"), as_answer=True)
+    assert permissions.decide(subject).decision == "allow"
+    permissions.add(Rule("Bash(make all)", "deny"), as_answer=True)
+    assert permissions.decide(subject).decision == "deny"

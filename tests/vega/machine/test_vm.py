@@ -292,7 +292,7 @@ def test_the_verifier_looks_at_imports():
         ([("mcp", "files", "f", "a", "b")], False),
         ([("node", "n", "n", "a")], False),
     ):
-        program.imports = imports
+        program.imports = [list(row) for row in imports]
         if fits:
             verify(program)
         else:
