@@ -117,6 +117,13 @@ def test_a_setting_offers_its_words(text, words):
     assert offered(text) == words
 
 
+def test_a_retry_offers_what_it_may_be_on():
+    words = BLOCKS["retry"]["on"].split(" ")[1:]
+    assert words
+    assert offered("agent A { retry { on [‸] } }\n") == set(words)
+    assert not set(words) & offered("agent A { tools [‸] }\n")
+
+
 def test_lists_of_settings_offer_what_fits():
     assert {"t", "own", "f"} <= offered("tool t() { }\nfn f() { }\nagent A { tools [‸] tool own() { } }\n")
     assert "A" not in offered("tool t() { }\nagent A { tools [‸] }\n")

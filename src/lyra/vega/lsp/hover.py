@@ -143,7 +143,7 @@ def _owner(tokens: list[CursorToken], index: int, opened: list[OpenBracket]) -> 
             spawned = three.kind in ("spawn", "=") or three.value == "async"
             return "call" if two.kind == "fn" and spawned else "parameters"
         return "call" if before.is_word and before.kind not in KEYWORDS else "("
-    return before.value if before.is_word and inside in ("agent", "block", "") else "["
+    return before.value if before.is_word and inside in ("agent", "block", "", "retry") else "["
 
 
 _WORD: Final = re.compile(r"\w+")
