@@ -286,11 +286,11 @@ def test_a_client_is_refused_at_a_full_mailbox():
 def test_a_post_of_a_newer_version_waits():
     """A shard that does not know a kind of post refuses it and those behind it, also when it is opened again; the
     version that knows it takes all, once and in their order."""
-    from lyra.kernel.remote.part import Part
+    from lyra.kernel.remote.part import RemotePart
 
     taken: list[Any] = []
 
-    class News(Part):
+    class News(RemotePart):
         NAME = "news"
         SENDS = frozenset({"news"})
 
