@@ -7,6 +7,7 @@ import asyncio
 import statistics
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -94,7 +95,7 @@ def test_empty_kernels_are_small(flushing_server, tmp_path):
     within((eight - one) / 7, 2.0)
 
 
-async def _run_crowds(cluster: TestCluster, program: str, args: tuple) -> tuple[float, float]:
+async def _run_crowds(cluster: TestCluster, program: str, args: tuple[Any, ...]) -> tuple[float, float]:
     """Run one program on each shard at the same time; gives the seconds from the first beginning to the last end, and
     the CPU seconds of the hosts."""
     cpu_s = sum(host.cpu_s() for host in cluster.hosts.values())

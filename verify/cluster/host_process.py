@@ -23,7 +23,7 @@ from lyra.cluster.peers import GrpcCarrier, GrpcListener
 from lyra.core.clock import SystemClock
 from lyra.kernel import Kernel
 from lyra.kernel.journal import lease
-from lyra.kernel.remote.posts import RemoteState
+from lyra.kernel.remote.part import RemoteState
 from verify.cluster.programs import report, report_to
 
 

@@ -23,7 +23,7 @@ from lyra.cluster.peers import GrpcCarrier
 from lyra.core.clock import SystemClock
 from lyra.core.ids import ProcessRandom, make_random
 from lyra.errors import LyraError
-from lyra.store import open_store
+from lyra.store import open_keyed
 from verify.histories import Op, check, check_received, drop_unseen, once, register
 from verify.partitions import programs
 from verify.partitions.namespaces import DATABASE, Namespaces
@@ -173,8 +173,7 @@ class _Run:
         """Read all journals: what was begun, and how often."""
         outcome = self.outcome
         for shard in directory.view().shards:
-            url = directory.store_of(shard)
-            store = open_store(url)
+            store = open_keyed(directory.store_of(shard))
             try:
                 for row in store.read(kind="process.created"):
                     if row.pid.startswith("job@"):

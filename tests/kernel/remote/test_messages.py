@@ -426,7 +426,7 @@ def test_a_post_leaves_when_it_is_durable():
             world["s2"].spawn(slow, 2, 0.0, pid="slow")
             world.cut.add(("s1", "s2"))
             await world["s1"].send("s2/slow", "first")
-            disk = world["s1"].journal.store
+            disk: Any = world["s1"].journal.store
             append = disk.store.append
 
             def refuse(records, epoch):
