@@ -59,7 +59,7 @@ class Nodes:
     def carried(self, url: str, name: str) -> dict[str, int]:
         directory = PostgresDirectory(url, make=False)
         actor = ray.get_actor(name, namespace=namespace_of(directory.secret))
-        return dict(ray.get(actor.carried.remote(), timeout=30))
+        return dict(ray.get(actor.count_calls.remote(), timeout=30))
 
     def call(self, url: str, name: str, method: str, data: dict[str, Any]) -> Any:
         """Call a host by its actor, as another one of Ray's does."""

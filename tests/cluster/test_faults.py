@@ -32,11 +32,12 @@ def _change(cluster: TestCluster, statement: str) -> None:
         connection.execute(statement.encode())
 
 
-def _status(cluster: TestCluster, host: str) -> Any:
-    async def main() -> Any:
+def _status(cluster: TestCluster, host: str) -> dict[str, Any]:
+    async def main() -> dict[str, Any]:
         carrier = GrpcCarrier(cluster.directory.secret)
         try:
-            return await carrier.call(cluster.hosts[host].address, "status", {}, timeout_s=5.0)
+            status: dict[str, Any] = await carrier.call(cluster.hosts[host].address, "status", {}, timeout_s=5.0)
+            return status
         finally:
             await carrier.close()
 

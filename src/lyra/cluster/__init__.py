@@ -1,7 +1,7 @@
 """Many machines: hosts that share one PostgreSQL database and take each other's work over.
 
 A cluster has a fixed set of shards. Each is a store of its own, a schema of the database, run by the kernel of one
-host at a time; the store's lease and epoch say whose it is, and PostgreSQL refuses everybody else. `directory` is the
+host at a time; the store's lease and epoch say whose it is, and PostgreSQL refuses every other. `directory` is the
 table of hosts and shards, `placement` decides which host has which shard, `host` opens and closes kernels accordingly,
 `peers` carries calls between hosts, `client` is how a program outside the cluster uses it. What one shard tells another
 is in `lyra.kernel.remote`, `vega_runs` executes Vega programs. Ray may start hosts (`ray_hosts`) and carry calls

@@ -129,7 +129,7 @@ def _write_shards(
 
 
 def _take_empty(ask: Ask, shard: str, epoch: int) -> None:
-    """Lock an empty shard that nobody owns, and empty its tables; Conflict for any other."""
+    """Lock an empty shard without an owner, and empty its tables; Conflict for any other."""
     ((held, expires_at),) = ask("SELECT epoch, expires_at FROM lease FOR UPDATE", ())
     ((rows,),) = ask("SELECT (SELECT count(*) FROM journal) + (SELECT count(*) FROM snapshots)", ())
     ((now,),) = ask("SELECT extract(epoch FROM clock_timestamp())", ())

@@ -51,9 +51,7 @@ async def answer_call(host: Host, method: str, data: dict[str, Any]) -> Any:
         return await call(host, data)
     except LyraError as error:
         if kernel is not None and (kernel.failure is not None or not kernel.open):
-            raise elsewhere(
-                host, str(shard)
-            ) from error  # the kernel was closed meanwhile, and all calls can be repeated
+            raise elsewhere(host, str(shard)) from error  # closed meanwhile; all calls can be repeated
         raise
 
 

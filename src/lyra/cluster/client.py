@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from lyra.cluster import placement
 from lyra.cluster.directory import Directory, PostgresDirectory, View
-from lyra.cluster.peers import Carrier, GrpcCarrier, OpenCalls, Unreachable
+from lyra.cluster.peers import CallsUnderWay, Carrier, GrpcCarrier, Unreachable
 from lyra.cluster.shared_calls import SharedBudget, SharedCalls
 from lyra.core import codec
 from lyra.core.budgets.budget import Budget
@@ -58,7 +58,7 @@ class Cluster(SharedCalls):
         self._looked_s = self._clock.monotonic()
         self._looking = asyncio.Lock()
         self._tasks = Tasks()
-        self._calls = OpenCalls()
+        self._calls = CallsUnderWay()
 
     async def __aenter__(self) -> Cluster:
         self._writer = Writer(asyncio.get_running_loop())
@@ -154,8 +154,8 @@ class Cluster(SharedCalls):
         where = shard or placement.place(await self.refresh(), needs)
         if where not in self.view.shards:
             raise ConfigError(f"there is no shard {where!r}", hint="lyra cluster status lists them", key="shard")
-        made = await self.call_shard(where, "spawn", {"shard": where, **data})
-        return RemoteHandle(self, f"{where}/{made}")
+        started = await self.call_shard(where, "spawn", {"shard": where, **data})
+        return RemoteHandle(self, f"{where}/{started}")
 
     def process(self, address: str) -> RemoteHandle:
         """Return a handle on the process at an address."""
@@ -271,11 +271,11 @@ class RemoteHandle:
     async def wait(self) -> Exit[Any]:
         """Return how it ended, however often its shard moves meanwhile."""
         while True:
-            ended = await self.ended(within_s=_WAIT_S)
+            ended = await self.find_end(within_s=_WAIT_S)
             if ended is not None:
                 return ended
 
-    async def ended(self, *, within_s: float = 0.0) -> Exit[Any] | None:
+    async def find_end(self, *, within_s: float = 0.0) -> Exit[Any] | None:
         """Return how it ended; None where it lives on for so long."""
         data = {"shard": self.shard, "pid": self.pid, "within_s": within_s}
         ended = await self._cluster.call_shard(self.shard, "wait", data, timeout_s=within_s + 10.0)

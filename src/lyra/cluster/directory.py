@@ -226,7 +226,7 @@ class PostgresDirectory:
                 self._make(shards, lease_s)
             row = self._read("SELECT secret, lease_s, key FROM cluster")
             if not row:
-                raise self._lost_row()
+                raise self._make_lost_error()
         except BaseException:
             self.close()
             raise
@@ -234,7 +234,7 @@ class PostgresDirectory:
         self.lease_s = float(row[0][1])
         self.key = Secret(row[0][2])  # that signs what is the cluster's, whichever of its hosts and users writes it
 
-    def _lost_row(self) -> StoreError:
+    def _make_lost_error(self) -> StoreError:
         return StoreError(
             f"the directory in {self.location} has lost the row of its table `cluster`",
             hint="restore the schema from a backup: the stores of the shards are signed with the key in it",
@@ -333,7 +333,7 @@ class PostgresDirectory:
         with self._transaction() as ask:
             cluster = ask(f"SELECT {_NOW}, changes FROM cluster")  # noqa: S608 - a constant
             if not cluster:
-                raise self._lost_row()
+                raise self._make_lost_error()
             ((now, changes),) = cluster
             expired = [row[0] for row in ask(f"SELECT name FROM hosts WHERE expires_at <= {_NOW}")]  # noqa: S608
             hosts: list[tuple[Any, ...]] = []
@@ -449,16 +449,18 @@ class MemoryDirectory:
 
     def join(self, host: HostRow) -> View:
         held = self._hosts.get(host.name)
-        if held is not None and held.state != LEFT and self._is_alive(host.name) and held.life != host.life:
+        if (
+            held is not None
+            and held.state != LEFT
+            and self._expires_at[host.name] > self._now()
+            and held.life != host.life
+        ):
             raise Conflict(f"a host named {host.name!r} is in the cluster already", name=host.name)
         now = self._now()
         self._hosts[host.name] = msgspec.structs.replace(host, since=now)
         self._expires_at[host.name] = now + self.lease_s
         self._change(f"host {host.name}")
         return self.view()
-
-    def _is_alive(self, name: str) -> bool:
-        return self._expires_at[name] > self._now()
 
     def renew(self, host: HostRow, known: View) -> View:
         held = self._hosts.get(host.name)

@@ -74,7 +74,9 @@ class EventStream:
             if shard not in shards:
                 raise ConfigError(f"there is no shard {shard!r}", hint="lyra cluster status lists them", key="after")
         if self._is_from_now:
-            await asyncio.gather(*[self._find_end(shard) for shard in shards])
+            asked = [self._call(shard, "events", {"shard": shard, "after": None}) for shard in shards]
+            ends = await asyncio.gather(*asked)
+            self.position = {shard: end["upto"] for shard, end in zip(shards, ends, strict=True)}
         for shard in shards:
             after = self.position.setdefault(shard, 0)
             self._tasks.start(self._follow(shard, after), name=f"lyra-events {shard}")
@@ -104,10 +106,6 @@ class EventStream:
             self.position[shard] = seq
             if event is not None:
                 return event
-
-    async def _find_end(self, shard: str) -> None:
-        told = await self._call(shard, "events", {"shard": shard, "after": None})
-        self.position[shard] = told["upto"]
 
     async def _follow(self, shard: str, after: int) -> None:
         while True:

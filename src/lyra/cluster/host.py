@@ -28,7 +28,7 @@ from lyra._version import __version__
 from lyra.cluster import placement
 from lyra.cluster.calls import answer_call, elsewhere
 from lyra.cluster.directory import DRAINING, Directory, HostRow, View, check_name
-from lyra.cluster.peers import Carrier, OpenCalls
+from lyra.cluster.peers import CallsUnderWay, Carrier
 from lyra.cluster.vega_runs import register_runs
 from lyra.core.clock import Clock, SystemClock
 from lyra.core.ids import unique_id
@@ -111,7 +111,7 @@ class Host:
         self._beaten_s = self._steady_s = self._clock.monotonic()  # the last beat, and the first one without a gap
         self._beats = 0
         self._pulse: Pulse | None = None
-        self._calls = OpenCalls()
+        self._calls = CallsUnderWay()
         self._faults: dict[str, _Fault] = {}  # shards that are this host's and cannot be opened
         self.problem = self._told = ""  # why the last beat failed, and what the log says of it
 
@@ -150,7 +150,7 @@ class Host:
             await self._pause(self.view.lease_s / BEATS_A_LEASE)
 
     async def close(self) -> None:
-        """Give the shards away, or leave them free where nobody takes them, and leave the cluster. The host beats on
+        """Give the shards away, or leave them free where no host takes them, and leave the cluster. The host beats on
         until effects in flight have ended, so that it is not taken for dead meanwhile."""
         self._is_leaving = True
         with suppress(LyraError):
@@ -184,11 +184,6 @@ class Host:
             count = len(self.kernels)
         await self.close()
 
-    async def drained(self) -> None:
-        """Return when this host has no shard any more."""
-        while self.kernels or self._busy:
-            await self._pause(self.view.lease_s / BEATS_A_LEASE)
-
     async def _ask(self, fn: Callable[..., Any], *args: Any) -> Any:
         return fn(*args) if self._writer is None else await self._writer.submit(fn, *args)
 
@@ -218,11 +213,12 @@ class Host:
 
     async def beat(self) -> None:
         """Renew, look, and begin what the plan says."""
-        self.row = msgspec.structs.replace(self.row, load=self._measure_load())
+        load = {f"processes.{shard}": float(kernel.live) for shard, kernel in self.kernels.items()}
+        self.row = msgspec.structs.replace(self.row, load={"processes": sum(load.values()), **load})
         moving = set(self._busy)  # the view may be older than the end of what they are at
         self._moved.clear()
         before = self.view
-        self.view = view = await self._ask(self.directory.renew, self.row, self._known())
+        self.view = view = await self._ask(self.directory.renew, self.row, self._choose_known())
         moving |= self._busy | self._moved
         is_steady = self._note_beat(view.lease_s)
         known = view.hosts.get(self.name)
@@ -236,7 +232,7 @@ class Host:
         beaten, self._beaten = self._beaten, asyncio.Event()
         beaten.set()
 
-    def _known(self) -> View:
+    def _choose_known(self) -> View:
         """Return what the directory need not tell again: nothing now and then, so that rows that were changed by hand,
         or restored, are seen."""
         self._beats += 1
@@ -327,10 +323,6 @@ class Host:
     def _end_move(self, shard: str) -> None:
         self._moved.add(shard)
         self._busy.discard(shard)
-
-    def _measure_load(self) -> dict[str, float]:
-        load = {f"processes.{shard}": float(kernel.live) for shard, kernel in self.kernels.items()}
-        return {"processes": sum(load.values()), **load}
 
     # ------------------------------------------------------------------ shards
 

@@ -54,7 +54,7 @@ class Unreachable(StoreError):
     """A host did not answer: whether it did what was asked is not known."""
 
 
-class OpenCalls:
+class CallsUnderWay:
     """Calls under way, by the address that they wait for: a host that is frozen or cut off answers none of them, and
     its shards are open elsewhere soon."""
 

@@ -18,7 +18,7 @@ from lyra.cluster.directory import UP, HostRow, View
 from lyra.errors import ConfigError, Overloaded
 
 
-class Plan(NamedTuple):
+class HostPlan(NamedTuple):
     """What one host does about a view: shards to take, and the host to ask for one."""
 
     take: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ def shares(view: View) -> dict[str, int]:
     return {name: least + (place < more) for place, name in enumerate(takers)}
 
 
-def plan(view: View, me: str) -> Plan:
+def plan(view: View, me: str) -> HostPlan:
     """Return what a host does about a view of the directory."""
     wanted = shares(view)
     held: dict[str, list[str]] = {row.name: [] for row in view.alive()}
@@ -48,14 +48,14 @@ def plan(view: View, me: str) -> Plan:
         takers = _Takers(view, [(len(held[name]) - share, name) for name, share in wanted.items()])
         chosen = [(name, takers.next(view.shards[name].format)) for name in orphans]
         if any(taker is not None for _, taker in chosen):  # those that no host can open keep the others from nothing
-            return Plan(take=tuple(name for name, taker in chosen if taker == me))
+            return HostPlan(take=tuple(name for name, taker in chosen if taker == me))
     if len(held.get(me, ())) >= wanted.get(me, 0):
-        return Plan()
+        return HostPlan()
     # Hosts below their share and those above it, as often as they are: each asks another one.
     below = [name for name in sorted(wanted) for _ in range(wanted[name] - len(held[name]))]
     above = [name for name in sorted(held) for _ in range(len(held[name]) - wanted.get(name, 0))]
     place = below.index(me)
-    return Plan(ask=above[place]) if place < len(above) else Plan()
+    return HostPlan(ask=above[place]) if place < len(above) else HostPlan()
 
 
 def surplus(view: View, me: str) -> int:

@@ -2,8 +2,8 @@
 
 Such a host has two ways in, and an address that names both: `ray:NAME@HOST:PORT`. NAME is its actor in a namespace of
 the cluster's own, HOST:PORT its gRPC port. `RayCarrier` chooses by the address: other Ray hosts by their actors, hosts
-that were started by hand over gRPC. Whoever is not connected to Ray (such a host, a client, `lyra cluster status` while
-Ray is down) calls the gRPC port with `GrpcCarrier`, so one cluster has hosts of both kinds.
+that were started by hand over gRPC. A process that is not connected to Ray (such a host, a client, or
+`lyra cluster status` while Ray is down) calls the gRPC port with `GrpcCarrier`, so one cluster has hosts of both kinds.
 
 An actor that Ray calls dead, or does not find, is unreachable and nothing more: what that means for its shards is up to
 their leases. A call that is given up may still be made when a frozen host wakes up; it finds the shards fenced.

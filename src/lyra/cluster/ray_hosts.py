@@ -5,7 +5,7 @@
 Ray starts the processes, knows what each node has (CPUs, graphics cards, resources of your own) and carries the calls
 between them. It decides nothing: a shard is taken over when its lease in PostgreSQL is over, whether Ray has noticed
 the end of a node or not. An actor that Ray starts again joins as a fresh host under its old name, once the row of its
-earlier life is over. Actors are detached: they outlive whoever started them, until `stop`.
+earlier life is over. Actors are detached: they outlive the process that started them, until `stop`.
 
 A host counts on nothing of Ray's but its actor. It asks Ray for no CPUs, so that Ray's own tasks may run beside it, and
 sees all graphics cards of its node. When Ray's head is lost, Ray ends its nodes after a minute or so, and the hosts on
@@ -48,7 +48,7 @@ SETUP_MODULE: Final = "lyra_server_setup"  # the module of programs in files of 
 _OWN_NAMES: Final = {"CPU": "cpu", "GPU": "gpu"}
 
 
-class Code(msgspec.Struct, frozen=True):
+class CodeFile(msgspec.Struct, frozen=True):
     """A Python file with `setup(kernel)`: its text travels to the nodes."""
 
     file: str
@@ -61,12 +61,12 @@ class Orders(msgspec.Struct, frozen=True):
     url: str
     name: str
     ip: str
-    code: tuple[Code, ...]
+    code: tuple[CodeFile, ...]
     resources: Mapping[str, float]
     settings: tuple[str, ...]  # NAME=VALUE, before those of the node's own files and environment
 
 
-class Started(NamedTuple):
+class RayHost(NamedTuple):
     """A host on a node of Ray's, or why there is none."""
 
     name: str
@@ -132,14 +132,14 @@ class HostActor:
         """Answer a call of another host, or of a client that is connected to Ray."""
         return await answer_encoded(lambda method, data: self._require_host().answer(method, data), request)
 
-    async def joined(self) -> dict[str, Any]:
+    async def wait_joined(self) -> dict[str, Any]:
         """Return the address once the host has joined, or why it cannot."""
         try:
             return {"address": await asyncio.shield(self._joining)}
         except LyraError as error:
             return {"error": error_to_data(error)}
 
-    async def carried(self) -> dict[str, int]:
+    async def count_calls(self) -> dict[str, int]:
         """Return how many calls this host has made, by the way they went."""
         return dict(self._carrier.carried) if self._carrier is not None else {}
 
@@ -155,19 +155,19 @@ class HostActor:
 # ---------------------------------------------------------------- what hosts run
 
 
-def read_code(load: Iterable[str]) -> tuple[Code, ...]:
+def read_code(load: Iterable[str]) -> tuple[CodeFile, ...]:
     """Read the Python files that hosts are to run."""
     code = []
     for entry in load:
         file = Path(entry)
         try:
-            code.append(Code(file.name, file.read_text(encoding="utf-8")))
+            code.append(CodeFile(file.name, file.read_text(encoding="utf-8")))
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{entry} cannot be read: {error}", key="--load") from None
     return tuple(code)
 
 
-def load_code(code: Sequence[Code]) -> Callable[[Kernel], Any]:
+def load_code(code: Sequence[CodeFile]) -> Callable[[Kernel], Any]:
     """Run the files that a host was given; returns the one `setup(kernel)` that calls those of all of them.
 
     They lie side by side in a folder of their own, so that they can import one another, and their programs have the
@@ -209,7 +209,7 @@ def start(
     settings: Iterable[str] = (),
     shards: int | None = None,
     lease_s: float | None = None,
-) -> list[Started]:
+) -> list[RayHost]:
     """Start a host on each node of a Ray cluster that has none; returns when they have joined. Blocks.
 
     `address` is that of Ray's head; by default the one of RAY_ADDRESS, else the one on this machine. `hosts` is how
@@ -221,7 +221,7 @@ def start(
     directory = PostgresDirectory(url, shards=shards, lease_s=lease_s)
     secret = directory.secret
     directory.close()
-    with _connected(address) as ray:
+    with _connect(address) as ray:
         nodes = sorted((node for node in ray.nodes() if node["Alive"]), key=lambda node: str(node["NodeID"]))
         if not nodes:
             raise ConfigError("the Ray cluster has no living node", hint="ray status lists them")
@@ -241,7 +241,7 @@ def stop(url: str, address: str | None = None) -> list[str]:
     directory = PostgresDirectory(url, make=False)
     namespace = namespace_of(directory.secret)
     directory.close()
-    with _connected(address) as ray:
+    with _connect(address) as ray:
         named = ray.util.list_named_actors(all_namespaces=True)
         names = sorted(actor["name"] for actor in named if actor["namespace"] == namespace)
         actors = [ray.get_actor(name, namespace=namespace) for name in names]
@@ -269,7 +269,7 @@ def resources_of(node: Mapping[str, Any]) -> dict[str, float]:
 
 
 @contextmanager
-def _connected(address: str | None) -> Iterator[Any]:
+def _connect(address: str | None) -> Iterator[Any]:
     """Connect this process to a Ray cluster for a while, or use the connection that it has."""
     ray = load_ray()
     if ray.is_initialized():
@@ -310,22 +310,22 @@ def _start_actor(ray: Any, namespace: str, node_id: str, orders: Orders) -> Any:
     return ray.remote(HostActor).options(**options).remote(msgspec.json.encode(orders))
 
 
-def _wait_joined(ray: Any, actors: Sequence[tuple[str, str, Any]]) -> list[Started]:
+def _wait_joined(ray: Any, actors: Sequence[tuple[str, str, Any]]) -> list[RayHost]:
     """Wait until each host has joined; raises the error of one that cannot, such as a file that cannot be run."""
-    joining = [actor.joined.remote() for _, _, actor in actors]
+    joining = [actor.wait_joined.remote() for _, _, actor in actors]
     ray.wait(joining, num_returns=len(joining), timeout=JOIN_S)
     started = []
     for (name, node, actor), joined in zip(actors, joining, strict=True):
         try:
             told = ray.get(joined, timeout=0)
         except ray.exceptions.GetTimeoutError:
-            started.append(Started(name, node, "", f"host {name} has not joined within {JOIN_S:g} s"))
+            started.append(RayHost(name, node, "", f"host {name} has not joined within {JOIN_S:g} s"))
             continue
         except ray.exceptions.RayError as error:
-            started.append(Started(name, node, "", f"Ray cannot start host {name}: {error}"))
+            started.append(RayHost(name, node, "", f"Ray cannot start host {name}: {error}"))
             continue
         if "error" in told:
             ray.kill(actor, no_restart=True)
             raise error_from_data(told["error"])
-        started.append(Started(name, node, str(told["address"])))
+        started.append(RayHost(name, node, str(told["address"])))
     return started

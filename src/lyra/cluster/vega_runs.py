@@ -6,7 +6,7 @@ shard over performs the effect again, which continues the run from its journal: 
 twice, and its own lease and epoch keep the woken host of before out. All processes of one run are on one host at a
 time; runs spread over the shards.
 
-Whoever follows a run reads its journal (`follow`), and needs no host for that.
+A command that follows a run reads its journal (`follow`), and needs no host for that.
 """
 
 from __future__ import annotations

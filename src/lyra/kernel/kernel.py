@@ -442,7 +442,7 @@ class Kernel(KernelParts):
             if remote.knows(name):
                 abroad: Handle = remote.handle_of(self, name)
                 return abroad
-            name = remote.own(name) or name
+            name = remote.find_own(name) or name
         process = self.names.get(sendable_text(name, "a name"))
         return Handle(self, process) if process is not None else None
 

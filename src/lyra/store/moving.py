@@ -1,7 +1,7 @@
 """Moving a store into a schema of PostgreSQL: afterwards it goes on there, and the old one says where it went.
 
     take the old store's lease, which its kernels have not got    Conflict while one owns it
-    copy every row as it stands, in one transaction                the new store belongs to "moving from …": nobody's
+    copy every row as it stands, in one transaction                the new store belongs to "moving from …": no kernel
     read all of it back, compare it, check it
     the old store belongs to "moved to …", for ever
     the new one gets the owner and epoch that the old one had      from now on it opens
@@ -46,24 +46,24 @@ def move(
     """Move a store into another one, which is empty; see the module. `take` becomes the owner of the old one."""
     if source.location == target.location:
         raise ConfigError(f"{source.location} is both stores", hint="name another schema")
-    found = source._lease()
+    held = source._lease()
     standing = vouch(source)
     signer = standing.signer if standing.is_signed else None
-    if found.owner.startswith(MOVED_TO):
-        if found.owner != f"{MOVED_TO}{target.location}" or source.identity() != target.identity():
-            refuse_moved(source.location, found.owner)
+    if held.owner.startswith(MOVED_TO):
+        if held.owner != f"{MOVED_TO}{target.location}" or source.identity() != target.identity():
+            refuse_moved(source.location, held.owner)
         if not target._lease().owner.startswith(MOVING_FROM):
             return Moved(0, was_moved_before=True)
         rows = _verify(source, target, signer)
         _finish(source, target, signer)
         return Moved(rows, was_moved_before=False)
-    refuse_moved(source.location, found.owner)
+    refuse_moved(source.location, held.owner)
     lease = take(source)
     try:
         faults = source.check()
         if faults:
             raise Corrupt(f"{source.location} is not moved: {faults[0]}", hint="restore it from a backup")
-        _copy(source, target, found, lease, tell)
+        _copy(source, target, held, lease, tell)
         rows = _verify(source, target, signer)
         with source._writing():
             source._fence(lease.epoch)
@@ -85,12 +85,12 @@ def _refuse_full(target: PostgresStore) -> None:
 
 
 def _copy(
-    source: SigningStore, target: PostgresStore, found: Lease, lease: Lease, tell: Callable[[int], object]
+    source: SigningStore, target: PostgresStore, held: Lease, lease: Lease, tell: Callable[[int], object]
 ) -> None:
-    """Copy all rows in one transaction. The copy belongs to nobody; its lease keeps the owner that was killed."""
+    """Copy all rows in one transaction. The copy has no owner; its lease keeps the owner that was killed."""
     clock = SystemClock()
     renewed_s, count = clock.monotonic(), 0
-    killed = found.owner if found.expires_at != 0.0 else ""
+    killed = held.owner if held.expires_at != 0.0 else ""
     with target._writing():
         if not target._lease().owner.startswith(
             f"{MOVING_FROM}{source.location}\n"

@@ -1,7 +1,7 @@
 """A journal of its own beside the shards of a cluster, in the same PostgreSQL database: the durable run of a program.
 
 It is a schema named after the cluster's and the run, with the tables of every store and the `notes` of a `Space`, so
-that whoever executes or reads a run takes either. The name of a schema is short and has no capitals, so it has a hash
+that what executes or reads a run takes either. The name of a schema is short and has no capitals, so it has a hash
 of the run's name.
 """
 

@@ -153,7 +153,7 @@ class FunctionCall(TypedExpression, frozen=True, tag="call", kw_only=True):
     arguments: tuple[TypedExpression, ...]
 
 
-class Host(TypedExpression, frozen=True, tag="host", kw_only=True):
+class HostCall(TypedExpression, frozen=True, tag="host", kw_only=True):
     """A predicate of the embedding program, by name. Where none is registered the contract is unverifiable."""
 
     name: str

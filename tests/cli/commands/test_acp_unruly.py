@@ -65,14 +65,14 @@ async def test_a_turn_that_was_killed_has_the_servers_of_the_editor_once_its_ses
     command = [*start, "acp", "--load", "agents.py", *words]
     env = {"HOME": str(tmp_path), "PYTHONPATH": ":".join(sys.path)}
     first = acp.spawn_agent_process(cast("Any", Editor()), program, *command, env=env, cwd=tmp_path)
-    async with first as (agent, program):
+    async with first as (agent, killed):
         await agent.initialize(protocol_version=acp.PROTOCOL_VERSION)
         session = (await agent.new_session(cwd=str(tmp_path), mcp_servers=[server])).session_id
         prompt = asyncio.ensure_future(agent.prompt(session_id=session, prompt=text("add")))
         async with asyncio.timeout(60):
             while not (tmp_path / "asked").exists():
                 await asyncio.sleep(0.02)
-        program.send_signal(signal.SIGKILL)
+        killed.send_signal(signal.SIGKILL)
         with pytest.raises(ConnectionError):
             await prompt
     (tmp_path / "asked").unlink()

@@ -286,11 +286,11 @@ def test_a_client_is_refused_at_a_full_mailbox():
 def test_a_post_of_a_newer_version_waits():
     """A shard that does not know a kind of post refuses it and those behind it, also when it is opened again; the
     version that knows it takes all, once and in their order."""
-    from lyra.kernel.remote.part import Part
+    from lyra.kernel.remote.part import RemotePart
 
     taken: list[Any] = []
 
-    class News(Part):
+    class News(RemotePart):
         NAME = "news"
         SENDS = frozenset({"news"})
 
@@ -426,7 +426,7 @@ def test_a_post_leaves_when_it_is_durable():
             world["s2"].spawn(slow, 2, 0.0, pid="slow")
             world.cut.add(("s1", "s2"))
             await world["s1"].send("s2/slow", "first")
-            disk = world["s1"].journal.store
+            disk: Any = world["s1"].journal.store
             append = disk.store.append
 
             def refuse(records, epoch):

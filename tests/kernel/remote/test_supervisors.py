@@ -70,7 +70,7 @@ class OneKernel(Shards):
     """A kernel that is no shard, with the same use."""
 
     async def open(self, name):
-        kernel = self.kernels[name] = Kernel(self.stores[name], programs=self.programs)  # type: ignore[arg-type]
+        kernel = self.kernels[name] = Kernel(self.stores[name], programs=self.programs)
         await kernel.start()
         return kernel
 
@@ -320,6 +320,7 @@ def test_marks_of_a_child_stay_with_it():
         async with Shards("s1", "s2", programs=[marked]) as world:
             sup = await world["s1"].supervise([Child("m", marked, shard="s2")])
             (before,) = sup.which_children()
+            assert before.pid is not None
             await world["s1"].send(before.pid, "words")
             await until(lambda: sup.which_children()[0].starts == 2)
             (after,) = sup.which_children()

@@ -7,7 +7,8 @@ import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
-from typing import Any
+from types import FrameType
+from typing import Any, cast
 
 from lyra.core.faultpoint import SimulatedCrash
 from lyra.errors import StoreError
@@ -105,7 +106,8 @@ class Shards:
         kernel = self.kernels.pop(name)
         for call in self.calls.get(name, ()):
             call.cancel()
-        bury(kernel, kernel.journal.store, self.stores[name])  # type: ignore[union-attr]
+        assert kernel.journal is not None
+        bury(kernel, cast("Disk", kernel.journal.store), self.stores[name])
 
     async def restart(self, *names: str) -> None:
         for name in names:
@@ -117,7 +119,7 @@ class Shards:
     def shard_here(self) -> str | None:
         """Return the shard whose code is running."""
         cores = {id(kernel.core): name for name, kernel in self.kernels.items()}
-        frame = sys._getframe(1)
+        frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             for name in ("self", "process", "kernel"):
                 value = frame.f_locals.get(name)
@@ -125,7 +127,7 @@ class Shards:
                     core = getattr(value, attribute, None)
                     if id(core) in cores:
                         return cores[id(core)]
-            frame = frame.f_back  # type: ignore[assignment]
+            frame = frame.f_back
         return None
 
 
@@ -149,7 +151,7 @@ def bury(kernel: Kernel, disk: Disk, store: MemoryStore) -> None:
             program, process.coroutine = process.coroutine, None
             with suppress(BaseException):
                 program.close()
-        core.loop.call_soon(lambda process=process: core.calls.lifetimes.stop_branches(process))
+        core.loop.call_soon(core.calls.lifetimes.stop_branches, process)
     for task in list(core.tasks._live):
         task.cancel()
 

@@ -286,11 +286,11 @@ def test_the_verifier_looks_at_imports():
     """Each is a kind, a target and a name; of a node more is known."""
     program = compiled("print(1);")
     for imports, fits in (
-        ([("mcp", "files", "f")], True),
-        ([("node", "n", "n", "a", "b")], True),
-        ([("mcp", "files")], False),
-        ([("mcp", "files", "f", "a", "b")], False),
-        ([("node", "n", "n", "a")], False),
+        ([["mcp", "files", "f"]], True),
+        ([["node", "n", "n", "a", "b"]], True),
+        ([["mcp", "files"]], False),
+        ([["mcp", "files", "f", "a", "b"]], False),
+        ([["node", "n", "n", "a"]], False),
     ):
         program.imports = [list(row) for row in imports]
         if fits:

@@ -72,13 +72,13 @@ def _leave_it_standing(patch):
 def _untold(patch):
     """A process that traps exits is not told of them."""
     links = type(_KERNEL.links)
-    signal = links._signal
+    signal = links.signal
 
-    def deaf(self, process, what):
+    def deaf(self, process, what, error=None):
         if not process.traps:
-            signal(self, process, what)
+            signal(self, process, what, error)
 
-    patch.setattr(links, "_signal", deaf)
+    patch.setattr(links, "signal", deaf)
 
 
 def _last_first(patch):

@@ -31,8 +31,8 @@ def test_a_plan_that_gives_nothing_away_is_noticed(monkeypatch: pytest.MonkeyPat
     """Hosts that join and get nothing, and hosts that keep all while they drain, are faults."""
     plan = placement.plan
 
-    def keep_all(view: View, me: str) -> placement.Plan:
-        return placement.Plan(take=plan(view, me).take)
+    def keep_all(view: View, me: str) -> placement.HostPlan:
+        return placement.HostPlan(take=plan(view, me).take)
 
     monkeypatch.setattr(placement, "plan", keep_all)
     faults = scale.run(20, 200_000, within_s=60.0).faults

@@ -269,8 +269,8 @@ flow: [{step: r, operation: arithmetic, expression: n}]
     first, second, third, fourth = compiled.preconditions
     assert isinstance(first.expression, ir.Compare)
     assert (second.expression, second.reason) == (None, "`unknown` is not defined")
-    assert isinstance(third.expression, ir.Host)
-    assert isinstance(fourth.expression, ir.Host)
+    assert isinstance(third.expression, ir.HostCall)
+    assert isinstance(fourth.expression, ir.HostCall)
     assert len(compiled.olds) == 1
     assert all(contract.expression is not None for contract in compiled.postconditions)
     assert compiled.invariants[0].expression is None
@@ -310,7 +310,7 @@ flow:
     first, second, third, fourth = program(text).steps
     assert isinstance(first, ValidateStep)
     assert [check.text for check in first.checks] == ["n > 0", "host_says_so"]
-    assert isinstance(first.checks[1].expression, ir.Host)
+    assert isinstance(first.checks[1].expression, ir.HostCall)
     assert first.failure is not None
     assert [name for name, _ in first.failure.fields] == ["message"]
     assert isinstance(second, ValidateStep)

@@ -254,7 +254,7 @@ CASES: list[tuple[ir.TypedExpression, Any]] = [
     (ir.MatrixProduct(type=ANY, left=lit(1), right=lit([[2]])), TYPE),
     # names that no scope has
     (name("nowhere"), TYPE),
-    (ir.Host(type=BOOLEAN, name="unknown", arguments=()), TYPE),
+    (ir.HostCall(type=BOOLEAN, name="unknown", arguments=()), TYPE),
 ]  # fmt: skip
 
 
@@ -288,7 +288,7 @@ def test_a_predicate_of_the_host_is_asked_with_its_arguments(path: RunPath) -> N
         return True
 
     execution = Execution(now=datetime(2026, 1, 1, tzinfo=UTC), predicates={"allows": allows})
-    program = node(give(result=ir.Host(type=BOOLEAN, name="allows", arguments=(lit("x"), lit(1)))))
+    program = node(give(result=ir.HostCall(type=BOOLEAN, name="allows", arguments=(lit("x"), lit(1)))))
     assert path(program, {}, execution).outputs == {"result": True}
     assert asked == [("x", 1)]
 
@@ -296,7 +296,7 @@ def test_a_predicate_of_the_host_is_asked_with_its_arguments(path: RunPath) -> N
 @pytest.mark.parametrize("path", PATHS)
 def test_a_predicate_that_raises_is_a_type_error(path: RunPath) -> None:
     execution = Execution(now=datetime(2026, 1, 1, tzinfo=UTC), predicates={"breaks": lambda: 1 // 0})
-    program = node(give(result=ir.Host(type=BOOLEAN, name="breaks", arguments=())))
+    program = node(give(result=ir.HostCall(type=BOOLEAN, name="breaks", arguments=())))
     assert path(program, {}, execution).error.code == "type_error"
 
 

@@ -234,7 +234,7 @@ def test_a_validation_after_another_step_does_not(path: RunPath) -> None:
 
 
 def test_contracts_that_cannot_be_judged_are_collected(path: RunPath) -> None:
-    unknown = ir.Host(type=BOOLEAN, name="user_may", arguments=())
+    unknown = ir.HostCall(type=BOOLEAN, name="user_may", arguments=())
     program = node(
         give(result=1),
         preconditions=(Contract("prose", None, "prose"), contract(unknown, "host")),

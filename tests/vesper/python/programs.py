@@ -57,8 +57,8 @@ def call(function: str, *arguments: Any) -> ir.FunctionCall:
     return ir.FunctionCall(type=ANY, function=function, arguments=tuple(map(expr, arguments)))
 
 
-def host(name: str, *arguments: Any) -> ir.Host:
-    return ir.Host(type=ANY, name=name, arguments=tuple(map(expr, arguments)))
+def host(name: str, *arguments: Any) -> ir.HostCall:
+    return ir.HostCall(type=ANY, name=name, arguments=tuple(map(expr, arguments)))
 
 
 def field(target: Any, name: str) -> ir.FieldOf:

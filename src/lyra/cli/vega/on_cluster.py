@@ -114,7 +114,7 @@ def _follow(
             if is_new:
                 output.warn(f"run {run}")
             attempt = 1
-            while begun is None and (ended := await handle.ended()) is not None and ended.error is not None:
+            while begun is None and (ended := await handle.find_end()) is not None and ended.error is not None:
                 attempt += 1
                 handle = await vega_runs.start_run(cluster, run, where, b"", {}, attempt=attempt)
             return await vega_runs.follow(cluster.directory, run, handle, output.write, tail=tail)
@@ -147,10 +147,10 @@ def open_on_cluster(url: str, run: str) -> Iterator[DurableRun]:
     try:
         if _find(directory, run) is None:
             raise _make_unknown_error(run)
-        space, found = open_run(directory, run)
+        space, durable_run = open_run(directory, run)
         try:
-            assert found is not None
-            yield found
+            assert durable_run is not None
+            yield durable_run
         finally:
             space.close()
     finally:
@@ -164,10 +164,10 @@ def cancel_on_cluster(url: str, run: str) -> str:
 
     clock = SystemClock()
     until_s = clock.monotonic() + _CANCEL_S
-    with open_on_cluster(url, run) as found:
-        space = found.space
+    with open_on_cluster(url, run) as durable_run:
+        space = durable_run.space
         space.leave_note(cancel_note())
-        while not (now := type(found)(space)).is_over:
+        while not (now := type(durable_run)(space)).is_over:
             if clock.monotonic() >= until_s:
                 raise DeadlineExceeded(
                     f"no host has ended run {run} within {_CANCEL_S:g} s",
@@ -186,12 +186,12 @@ def _find(directory: Directory, run: str) -> str | None:
     from lyra.cluster.vega_runs import open_run
 
     try:
-        space, found = open_run(directory, run, make=False)
+        space, durable_run = open_run(directory, run, make=False)
     except StoreError as error:
         if error.fields.get("name") == run:
             return None
         raise
     try:
-        return None if found is None else str(found.began["shard"])
+        return None if durable_run is None else str(durable_run.began["shard"])
     finally:
         space.close()

@@ -72,7 +72,7 @@ class BorrowedBudget(Budget):
         """Set what was lent altogether and not given back, and what the home has left beside it, where it said so."""
         self.granted = dict(granted)
         before = pack(self.elsewhere)
-        limits = self.own_limit_amounts()
+        limits = self.read_home_limits()
         if left is not None:
             self.elsewhere = {
                 name: limit - granted.get(name, 0) - left.get(name, 0)
@@ -88,11 +88,11 @@ class BorrowedBudget(Budget):
             ]
         )
 
-    def own_limit_amounts(self) -> dict[str, int]:
+    def read_home_limits(self) -> dict[str, int]:
         """Return the limits of the home, by dimension."""
         return {name: limit for name, limit in zip(DIMENSIONS, lanes(self._limits), strict=True) if limit < _UNLIMITED}
 
-    def unused(self) -> dict[str, int]:
+    def find_unused(self) -> dict[str, int]:
         """Return what was lent and is neither used nor reserved."""
         return subtract(to_amounts(pack(self.granted)), to_amounts(self._taken - pack(self.elsewhere)))
 

@@ -307,7 +307,7 @@ class Core(Generic[P]):
 
     def lookup(self, pid_or_name: str) -> P | None:
         process = dict.get(self.processes, pid_or_name) or self.names.get(pid_or_name)
-        if process is None and self.remote is not None and (own := self.remote.own(pid_or_name)) is not None:
+        if process is None and self.remote is not None and (own := self.remote.find_own(pid_or_name)) is not None:
             return self.lookup(own)
         return self.processes.get(pid_or_name) if process is None else process
 

@@ -211,7 +211,7 @@ class RoomTurn:
 
     def __init__(self, give_room: Callable[[], None]) -> None:
         self.give_room = give_room
-        self.waker: Any = None  # nobody here waits for it
+        self.waker: Any = None  # no task of this shard waits for it
 
 
 class WaitTurn:

@@ -25,7 +25,7 @@ from lyra.kernel.process.process import NORMAL, PRIORITIES, Process
 from lyra.kernel.process.replay import take_entry
 from lyra.kernel.programs.registry import unknown_program
 from lyra.kernel.remote.messages import mark_of, note_done, take_mark
-from lyra.kernel.remote.part import Part, read_tables
+from lyra.kernel.remote.part import RemotePart, read_tables
 
 if TYPE_CHECKING:
     from lyra.kernel.assembly import KernelParts
@@ -37,7 +37,7 @@ _REFUSED_KEPT: Final = 1_000
 Place = Callable[[Mapping[str, Any]], str]
 
 
-class Acts(Part):
+class Acts(RemotePart):
     """See the module."""
 
     NAME: ClassVar[str] = "spawns"

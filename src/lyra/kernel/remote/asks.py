@@ -22,7 +22,7 @@ from lyra.kernel.journal.rows import error_to_row
 from lyra.kernel.process.process import Exit, Process
 from lyra.kernel.programs.handle import make_stopped_error
 from lyra.kernel.remote.messages import take_mark
-from lyra.kernel.remote.part import Part, read_tables, split_address
+from lyra.kernel.remote.part import RemotePart, read_tables, split_address
 
 if TYPE_CHECKING:
     from lyra.kernel.assembly import KernelParts
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 OUTSIDE = "~"  # begins the ref of a caller who is not there any more after a restart
 
 
-class Asks(Part):
+class Asks(RemotePart):
     """See the module."""
 
     NAME: ClassVar[str] = "asks"

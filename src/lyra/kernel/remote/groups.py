@@ -25,7 +25,7 @@ from lyra.kernel.journal.rows import error_from_row, error_to_row
 from lyra.kernel.process.links import form_of, read_signal
 from lyra.kernel.programs.handle import Ack
 from lyra.kernel.remote.messages import mark_of, take_mark
-from lyra.kernel.remote.part import Part, drop_item, read_tables, split_address
+from lyra.kernel.remote.part import RemotePart, drop_item, read_tables, split_address
 
 if TYPE_CHECKING:
     from lyra.kernel.assembly import KernelParts
@@ -35,7 +35,7 @@ _BOARD: Final = "a blackboard"
 _TABLES: Final = ("readers", "holders", "pending", "subscribed")
 
 
-class SharedGroups(Part):
+class SharedGroups(RemotePart):
     """See the module."""
 
     NAME: ClassVar[str] = "groups"
@@ -256,7 +256,7 @@ class SharedGroups(Part):
         """Make a change at home, and tell it to the shards that read the group."""
         remote, kept = self._remote, self._groups.state.groups[name]
         member = data.get("member", "")
-        pid = (remote.own(member) or member) if member else ""
+        pid = (remote.find_own(member) or member) if member else ""
         shard = split_address(member)[0]
         row = {key: value for key, value in data.items() if key not in ("member", "ref")}
         before = self._count_members(name).get(shard, 0) if member else 0
@@ -390,7 +390,7 @@ class SharedGroups(Part):
                 self._groups._fact("", f"group.{do}", {**row, "copy": True})
         elif do in ("joined", "left"):
             member = data["member"]
-            if self._remote.own(member) is None and (member in groups[name].members) is (do == "left"):
+            if self._remote.find_own(member) is None and (member in groups[name].members) is (do == "left"):
                 row = {key: data[key] for key in ("group", "reason", "v") if key in data}
                 self._groups._fact(member, f"group.{do}", {**row, "copy": True})
 
@@ -400,7 +400,7 @@ class SharedGroups(Part):
         own = {} if mine is None else {pid: since for pid, since in mine.members.items() if not remote.knows(pid)}
         members = {}
         for address, since in kept["members"].items():
-            pid = remote.own(address)
+            pid = remote.find_own(address)
             if pid is None:
                 members[address] = since
             elif pid in own:

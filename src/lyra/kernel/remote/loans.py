@@ -31,8 +31,8 @@ from lyra.core.limits import BUDGETS_SHARED_MAX
 from lyra.errors import ConfigError, Overloaded
 from lyra.kernel.journal import rows
 from lyra.kernel.process.process import Process
-from lyra.kernel.remote.part import Part
-from lyra.kernel.remote.room import Room
+from lyra.kernel.remote.part import RemotePart
+from lyra.kernel.remote.room import BudgetRoom
 
 if TYPE_CHECKING:
     from lyra.kernel.assembly import KernelParts
@@ -80,7 +80,7 @@ class Shared(msgspec.Struct):
     closed: bool = False
 
 
-class Loans(Part):
+class Loans(RemotePart):
     """See the module."""
 
     NAME: ClassVar[str] = "loans"
@@ -90,7 +90,7 @@ class Loans(Part):
     def __init__(self, parts: KernelParts, remote: Remote) -> None:
         self._core = parts.core
         self._remote = remote
-        self.room = Room(self, parts.core)
+        self.room = BudgetRoom(self, parts.core)
         self.lent: dict[str, Lent] = {}
         self.borrowed: dict[str, Borrowed] = {}
         self.shared: dict[str, Shared] = {}
@@ -405,7 +405,7 @@ class Loans(Part):
         """Ask the home for a portion with room for `need`. All that is unused goes back with it: two borrowers that
         each need what the other has left would call it back from one another for ever."""
         loan = self.borrowed[scope.loan]
-        data: dict[str, Any] = {**self._report(scope), "need": need, "wanted": wanted, "unused": scope.unused()}
+        data: dict[str, Any] = {**self._report(scope), "need": need, "wanted": wanted, "unused": scope.find_unused()}
         self._remote.post(loan.home, "budget.ask", data, pid=loan.pid)
         scope.set_terms(loan.granted, None)
 
@@ -420,7 +420,7 @@ class Loans(Part):
         loan, scope = self.borrowed.get(name), self._scopes.get(name)
         if loan is None or scope is None or not loan.called:
             return
-        data = {**self._report(scope), "unused": scope.unused()}
+        data = {**self._report(scope), "unused": scope.find_unused()}
         self._remote.post(loan.home, "budget.back", data, pid=loan.pid, refusable=False)
         scope.set_terms(loan.granted, None)
 
@@ -438,7 +438,7 @@ class Loans(Part):
             again = min(2 * look_s, _SETTLE_LOOK_MOST_S)
             core.clock.call_at(core.clock.monotonic() + look_s, lambda: self._settle(name, again))
             return
-        data = {**self._report(scope), "unused": scope.unused(), "done": True}
+        data = {**self._report(scope), "unused": scope.find_unused(), "done": True}
         del self._scopes[name]
         self._remote.post(loan.home, "budget.back", data, pid=loan.pid, refusable=False)
         scope.set_terms(scope.usage.to_data(), None)

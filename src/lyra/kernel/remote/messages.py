@@ -27,7 +27,7 @@ from lyra.kernel.process.cut_short import cut_short
 from lyra.kernel.process.links import form_of, read_signal
 from lyra.kernel.process.mailbox import RoomTurn
 from lyra.kernel.process.process import Process
-from lyra.kernel.remote.part import Part, drop_item, read_tables, split_address
+from lyra.kernel.remote.part import RemotePart, drop_item, read_tables, split_address
 
 if TYPE_CHECKING:
     from lyra.kernel.assembly import KernelParts
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _COUNTED_MAX = 10_000  # addresses whose messages are counted; the oldest begin anew
 
 
-class Messages(Part):
+class Messages(RemotePart):
     """See the module."""
 
     NAME: ClassVar[str] = "messages"

@@ -1,8 +1,8 @@
 """What a shard remembers of the other shards, in parts.
 
-A `Part` owns some kinds of posts and what it remembers of them. `RemoteState` is all of it as one state of the kernel:
-the numbers of posts, those on their way, and what the parts know. Like every state it is made of rows alone. How posts
-get from shard to shard is in `posts`.
+A `RemotePart` owns some kinds of posts and what it remembers of them. `RemoteState` is all of it as one state of the
+kernel: the numbers of posts, those on their way, and what the parts know. Like every state it is made of rows alone.
+How posts get from shard to shard is in `posts`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def home_of(name: str, shards: Iterable[str]) -> str:
     return max(sorted(shards), key=lambda shard: blake2b(f"{shard}/{name}".encode(), digest_size=8).digest())
 
 
-class Part:
+class RemotePart:
     """A part of what shards tell each other: some kinds of posts. Each method does nothing unless a part overrides it.
 
     What a part remembers is made of the posts that its shard wrote (`apply_posted`) and took (`apply_taken`), and of
@@ -98,11 +98,11 @@ class RemoteState:
         self.posts: dict[str, dict[int, list[Any]]] = {}  # shard → number → what and data, until acknowledged
         self.times: dict[str, dict[int, float]] = {}  # shard → number → when a post that waits was written
         self.seen: dict[str, int] = {}  # shard → number of the last post from it
-        self.parts: dict[str, Part] = {}  # by name
+        self.parts: dict[str, RemotePart] = {}  # by name
         self._empty: dict[str, bytes] = {}  # what each dumps that has seen no row
-        self.by_post: dict[str, Part] = {}  # by kind of post
+        self.by_post: dict[str, RemotePart] = {}  # by kind of post
 
-    def add(self, part: Part) -> None:
+    def add(self, part: RemotePart) -> None:
         if part.NAME:
             self.parts[part.NAME] = part
             self._empty[part.NAME] = codec.encode(part.dump())
@@ -113,7 +113,7 @@ class RemoteState:
         return [pid for part in self.parts.values() for pid in part.list_needed()]
 
     def fresh(self) -> RemoteState:
-        """Return a state with the same parts that has not taken a row, for a snapshot: see `Part.load`."""
+        """Return a state with the same parts that has not taken a row, for a snapshot: see `RemotePart.load`."""
         state = RemoteState()
         for part in {id(part): part for part in (*self.parts.values(), *self.by_post.values())}.values():
             bare = copy(part)

@@ -11,7 +11,7 @@ often a batch of posts reaches the other shard is up to `Remote.deliver`, which 
 post are blobs of the store while it waits. A post of a kind that this version does not know is refused: it waits, and
 those behind it, until the shard is open in a version that does.
 
-What posts there are, and what each does, is a matter of the parts (`Part`): each has its kinds of posts, what it
+What posts there are, and what each does, is a matter of the parts (`RemotePart`): each has its kinds of posts, what it
 remembers of those it sent and took, and what one does where it arrives.
 
 The address of a process is `shard/pid`. The shard never changes, its owner does: addresses in journals stay true.
@@ -42,7 +42,7 @@ from lyra.kernel.remote.groups import SharedGroups
 from lyra.kernel.remote.handle import HandleAbroad
 from lyra.kernel.remote.loans import Loans
 from lyra.kernel.remote.messages import Messages
-from lyra.kernel.remote.part import CLIENT, Part, RemoteState, home_of
+from lyra.kernel.remote.part import CLIENT, RemotePart, RemoteState, home_of
 from lyra.kernel.remote.schedules import Schedules
 from lyra.kernel.remote.services import SharedServices
 from lyra.kernel.remote.shares import Shares
@@ -78,7 +78,7 @@ class Remote(Subsystem):
         shard: str,
         shards: Collection[str],
         deliver: Deliver,
-        make: Iterable[Callable[[KernelParts, Remote], Part]] | None = None,
+        make: Iterable[Callable[[KernelParts, Remote], RemotePart]] | None = None,
     ) -> None:
         self.shard = shard
         self.shards = shards  # the names of all
@@ -95,8 +95,8 @@ class Remote(Subsystem):
         self.schedules = Schedules(parts, self)
         self.services = SharedServices(parts, self)
         self.asks = Asks(parts, self)
-        shared: list[Part] = [self.loans, self.shares, self.groups, self.schedules, self.services, self.asks]
-        self.parts: list[Part] = [self.messages, self.acts, self.ties, *shared]
+        shared: list[RemotePart] = [self.loans, self.shares, self.groups, self.schedules, self.services, self.asks]
+        self.parts: list[RemotePart] = [self.messages, self.acts, self.ties, *shared]
         self.parts += [make_part(parts, self) for make_part in make or ()]
         for part in self.parts:
             self.state.add(part)
@@ -114,7 +114,7 @@ class Remote(Subsystem):
         shard, slash, pid = address.partition("/")
         return bool(slash and pid) and shard != self.shard and shard in self.shards
 
-    def own(self, address: str) -> str | None:
+    def find_own(self, address: str) -> str | None:
         """Return the pid of an address in this shard; None where it is another one's or none."""
         shard, slash, pid = address.partition("/")
         return pid if slash and shard == self.shard else None
@@ -191,7 +191,7 @@ class Remote(Subsystem):
             whole[name] = await core.call(journal.store.get_blob, digest)
         return whole
 
-    def note(self, part: Part, data: dict[str, Any], *, pid: str = "") -> int:
+    def note(self, part: RemotePart, data: dict[str, Any], *, pid: str = "") -> int:
         """Write a fact of a part itself; gives its row."""
         return self.core.fact(self.state, pid, "remote.noted", {"part": part.NAME, "data": data})
 

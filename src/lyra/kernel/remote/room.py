@@ -38,7 +38,7 @@ class _Turn:
         self.users = 0
 
 
-class Room:
+class BudgetRoom:
     """See the module."""
 
     def __init__(self, loans: Loans, core: Core[Process]) -> None:
@@ -131,10 +131,10 @@ class Room:
         calls = {name for level in scope.full_scopes(usage) for name in loans.list_lent(level, but)}
         for name in calls:
             loans.call_back(name)
-        while scope.full_scopes(usage) and (late := self._unanswered(calls)):
+        while scope.full_scopes(usage) and (late := self._list_unanswered(calls)):
             await self._wait_for_word(_HOME, *late)
 
-    def _unanswered(self, calls: set[str]) -> list[str]:
+    def _list_unanswered(self, calls: set[str]) -> list[str]:
         lent = self._loans.lent
         return sorted(name for name in calls if name in lent and lent[name].called)
 
@@ -194,7 +194,7 @@ class Room:
         calls = set(loans.list_lent(scope, ""))
         for call in calls:
             loans.call_back(call)
-        while late := self._unanswered(calls):
+        while late := self._list_unanswered(calls):
             await self._wait_for_word(_HOME, *late)
         if not self._core.stopping and self._core.failure is None:
             loans.give_back(name)

@@ -35,7 +35,7 @@ from lyra.kernel.base.acting import acting, check_right, require
 from lyra.kernel.programs.handle import Ack
 from lyra.kernel.programs.registry import program_of, unknown_program
 from lyra.kernel.remote.messages import mark_of, take_mark
-from lyra.kernel.remote.part import Part, read_tables
+from lyra.kernel.remote.part import RemotePart, read_tables
 
 if TYPE_CHECKING:
     from lyra.core.clock import Timer
@@ -123,7 +123,7 @@ def check_schedule_name(name: Any) -> str:
     return printable(name, "a schedule's name", key="name")
 
 
-class Schedules(Part):
+class Schedules(RemotePart):
     """See the module."""
 
     NAME: ClassVar[str] = "schedules"
@@ -300,7 +300,11 @@ class Schedules(Part):
         now = core.now()
         for name in [name for name, due in self._due.items() if due <= now]:
             try:
-                self._settle(name, self.entries[name], now)
+                entry = self.entries[name]
+                for due, is_made in list_firings(entry, now):  # one that is not made is passed over for good
+                    if is_made:
+                        self._begin(name, entry, due)
+                    self._remote.note(self, {"settled": name, "due": due, "fired": int(is_made)})
             except LyraError as refusal:
                 self._late[name] = refusal.message
                 self._due[name] = now + _RETRY_S
@@ -308,13 +312,6 @@ class Schedules(Part):
                 self._late.pop(name, None)
                 self._plan(name)
         self._arm()
-
-    def _settle(self, name: str, entry: dict[str, Any], now: float) -> None:
-        """Make the firings that are due, or pass those over that the schedule does not make up for."""
-        for due, is_made in list_firings(entry, now):
-            if is_made:
-                self._begin(name, entry, due)
-            self._remote.note(self, {"settled": name, "due": due, "fired": int(is_made)})
 
     def _begin(self, name: str, entry: dict[str, Any], due: float) -> None:
         """Start the program of one firing, here or by a post: in the batch of the row that says so."""

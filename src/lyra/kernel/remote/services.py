@@ -27,7 +27,7 @@ from lyra.kernel.base.acting import acting, require
 from lyra.kernel.base.waiting import in_time
 from lyra.kernel.journal.rows import error_from_row, error_to_row
 from lyra.kernel.remote.messages import mark_of, take_mark
-from lyra.kernel.remote.part import Part, drop_item, read_tables
+from lyra.kernel.remote.part import RemotePart, drop_item, read_tables
 from lyra.kernel.services.registry import DISPATCH_BACKOFF, worth_another
 from lyra.kernel.services.service import INSTANCE, STATUSES, ServiceInfo, ServiceRequest, ServiceResponse
 
@@ -45,7 +45,7 @@ CallShard = Callable[..., Awaitable[Any]]
 Place = tuple[str, str]  # shard and service
 
 
-class SharedServices(Part):
+class SharedServices(RemotePart):
     """See the module."""
 
     NAME: ClassVar[str] = "services"
@@ -246,9 +246,10 @@ class SharedServices(Part):
             self._flying[place] = self._flying.get(place, 0) + 1
             self._sent[place] = self._sent.get(place, 0) + 1
             try:
-                return self._read_answer(
-                    place, await self._call(shard, {**data, "shard": shard, "name": name}, timeout_s)
-                )
+                if self.call is None:
+                    raise Conflict(f"shard {shard} cannot be called", elsewhere=True, shard=shard)
+                asked = {**data, "shard": shard, "name": name}
+                return self._read_answer(place, await self.call(shard, "dispatch", asked, timeout_s=timeout_s))
             except Overloaded as full:
                 refusal = full
                 most = self.known.get(shard, {}).get(name, {}).get("max_concurrent", 1)
@@ -273,11 +274,6 @@ class SharedServices(Part):
         raise refusal or NoSuchService(
             f"no service {word!r} takes requests", hint="kernel.services.list_services() lists them", name=word
         )
-
-    async def _call(self, shard: str, data: dict[str, Any], timeout_s: float) -> Any:
-        if self.call is None:
-            raise Conflict(f"shard {shard} cannot be called", elsewhere=True, shard=shard)
-        return await self.call(shard, "dispatch", data, timeout_s=timeout_s)
 
     def _read_answer(self, place: Place, answer: dict[str, Any]) -> ServiceResponse:
         core, process = self._core, acting()

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from lyra.core.limits import EFFECTS_KEPT
 from lyra.core.policies.policy import RateLimit
 from lyra.errors import LyraError
-from lyra.kernel.remote.part import Part
+from lyra.kernel.remote.part import RemotePart
 
 if TYPE_CHECKING:
     from lyra.kernel.assembly import KernelParts
@@ -128,10 +128,10 @@ class SharedBucket:
         if self._fetching is None:
             work = self._fetch([1.0, float(tokens)])
             self._fetching = self._shares.core.tasks.start(work, name=f"lyra-share {self._name}")
-            self._fetching.add_done_callback(self._fetched)
+            self._fetching.add_done_callback(self._end_fetch)
         return await asyncio.shield(self._fetching)
 
-    def _fetched(self, _: Any) -> None:
+    def _end_fetch(self, _: Any) -> None:
         self._fetching = None
 
     async def _fetch(self, need: list[float]) -> float:
@@ -161,7 +161,7 @@ class SharedBucket:
     def _on_over(self, number: int) -> None:
         if number == self._number and self._fetching is None and not self._shares.core.stopping:
             self._fetching = self._shares.core.tasks.start(self._fetch([0.0, 0.0]), name=f"lyra-share {self._name}")
-            self._fetching.add_done_callback(self._fetched)
+            self._fetching.add_done_callback(self._end_fetch)
 
     def refund(self, tokens: int = 0) -> None:
         """Give back the request and the tokens of a call that was never made."""
@@ -185,7 +185,7 @@ class SharedBucket:
         """Load nothing: a share does not outlive its kernel."""
 
 
-class Shares(Part):
+class Shares(RemotePart):
     """See the module."""
 
     NAME: ClassVar[str] = "shares"
@@ -257,7 +257,7 @@ class Shares(Part):
         bucket = self._buckets.get(name)
         if bucket is None:
             if len(self._buckets) >= EFFECTS_KEPT:
-                self._buckets = {kept: one for kept, one in self._buckets.items() if one.lent}
+                self._buckets = {kept: lending for kept, lending in self._buckets.items() if lending.lent}
             ready_s = max(self._opened_s, now) + SHARE_S if name in self.levels else now
             bucket = self._buckets[name] = HomeBucket(data["limits"], self.levels.get(name), now, ready_s)
         bucket.refill(now)

@@ -26,7 +26,7 @@ from lyra.kernel.process.links import LINKED, NO_PROCESS, Down, ExitSignal
 from lyra.kernel.process.process import PLAIN_ENDS, Exit, Process
 from lyra.kernel.programs.handle import make_stopped_error
 from lyra.kernel.remote.messages import mark_of, take_mark
-from lyra.kernel.remote.part import Part, drop_item, read_tables, split_address
+from lyra.kernel.remote.part import RemotePart, drop_item, read_tables, split_address
 
 if TYPE_CHECKING:
     from lyra.kernel.assembly import KernelParts
@@ -38,7 +38,7 @@ _TABLES: Final = ("awaited", "watchers", "links", "unlinking", "children", "gone
 _GONE_KEPT: Final = 200  # children abroad of one process that have ended, and are still known as its children
 
 
-class Ties(Part):
+class Ties(RemotePart):
     """See the module."""
 
     NAME: ClassVar[str] = "ties"
@@ -340,8 +340,8 @@ class Ties(Part):
             links = self.links.get(data["to"], ())
             return data["from"] in links or data["pid"] in links
         if what in ("link", "unlink"):
-            process = self._find_living(data["to"])
-            data["pid"] = "" if process is None else process.pid
+            process = self._core.lookup(data["to"])
+            data["pid"] = "" if process is None or _has_ended(process) else process.pid
         elif what in ("watch", "unwatch"):
             process = self._core.lookup(data["pid"])
             if process is not None:
@@ -353,10 +353,6 @@ class Ties(Part):
         if word in self.links:
             return word
         return next((pid for pid, links in self.links.items() if links.get(address) == word), word)
-
-    def _find_living(self, word: str) -> Process | None:
-        process = self._core.lookup(word)
-        return process if process is not None and not _has_ended(process) else None
 
     def take(self, sender: str, what: str, data: dict[str, Any], before: Any) -> None:
         if what == "ended" and before is not None:

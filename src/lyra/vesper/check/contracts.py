@@ -89,7 +89,7 @@ class ContractReader:
         if name is not None:
             message = f"the contract is unverifiable unless the embedding program has a predicate `{name}`"
             self.state.mark(WARNING, "unverifiable", message, site, term.start)
-            return ir.Host(type=BOOLEAN, name=name, arguments=(), place=self.state.place(site, term.start))
+            return ir.HostCall(type=BOOLEAN, name=name, arguments=(), place=self.state.place(site, term.start))
         expression = self.typing.term(term, scope, site)
         self._boolean(expression, site, term)
         return expression
@@ -114,7 +114,7 @@ class ContractReader:
         name = _find_undefined_name(term, scope)
         if name is not None:
             place = self.state.place(site, term.start)
-            return ir.Condition(value, ir.Host(type=BOOLEAN, name=name, arguments=(), place=place))
+            return ir.Condition(value, ir.HostCall(type=BOOLEAN, name=name, arguments=(), place=place))
         expression = self.typing.term(term, scope.copy_with(allows_hosts=True), site)
         self._boolean(expression, site, term)
         return ir.Condition(value, expression)

@@ -588,7 +588,7 @@ class Typing:
                 )
                 self.state.mark(WARNING, "unknown_function", message, site, term.start, hint=hint)
             arguments = tuple(self.term(argument, scope, site) for argument in term.arguments)
-            return ir.Host(type=BOOLEAN, name=name, arguments=arguments, place=self.state.place(site, term.start))
+            return ir.HostCall(type=BOOLEAN, name=name, arguments=arguments, place=self.state.place(site, term.start))
         return self.wrong("unknown_function", f"there is no function `{name}`", site, term.start, hint=hint)
 
     def _old(self, term: CallTerm, scope: NameScope, site: TextSite) -> ir.TypedExpression:

@@ -357,7 +357,7 @@ def _logic(expression: ir.Logic, scope: Scope) -> Evaluate:
     raise AssertionError(expression.operator)
 
 
-def _host(expression: ir.Host, scope: Scope) -> Evaluate:
+def _host(expression: ir.HostCall, scope: Scope) -> Evaluate:
     name = expression.name
     arguments = [compile_expression(argument, scope) for argument in expression.arguments]
     read_anything = reader(ANY)
@@ -394,7 +394,7 @@ COMPILERS: Final[dict[type[ir.TypedExpression], Compiler]] = {
     ir.Membership: _membership,
     ir.IsNull: _is_null,
     ir.Logic: _logic,
-    ir.Host: _host,
+    ir.HostCall: _host,
 }
 
 

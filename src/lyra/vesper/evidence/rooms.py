@@ -327,7 +327,7 @@ def _depends_on_context(program: ir.NodeProgram) -> bool:
         if isinstance(part, tuple | list):
             todo.extend(part)
         elif isinstance(part, msgspec.Struct):
-            if isinstance(part, ir.Host) or (isinstance(part, ir.FunctionCall) and not part.arguments):
+            if isinstance(part, ir.HostCall) or (isinstance(part, ir.FunctionCall) and not part.arguments):
                 return True
             todo.extend(getattr(part, name) for name in part.__struct_fields__)
     return False

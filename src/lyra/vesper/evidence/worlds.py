@@ -103,7 +103,7 @@ def _only_reads(request: EffectRequest) -> bool:
 
 def executions(program: ir.NodeProgram, seed: int, count: int = 8) -> list[Execution]:
     """Return some contexts; in the last, predicates and ambient objects are missing."""
-    hosts = sorted({part.name for part in parts_of(program) if isinstance(part, ir.Host)})
+    hosts = sorted({part.name for part in parts_of(program) if isinstance(part, ir.HostCall)})
     if not hosts and not program.ambient:
         return [Execution(now=NOW, trace_id=f"t{seed}")]
     rng, draw = make_random(seed), drawer(ANY, Boundaries(program))
@@ -119,7 +119,7 @@ def executions(program: ir.NodeProgram, seed: int, count: int = 8) -> list[Execu
 def open_execution(program: ir.NodeProgram, seed: int) -> Execution:
     """Return a context that stands in no node's way: predicates hold, and contracts about ambient objects are
     unverifiable."""
-    hosts = {part.name for part in parts_of(program) if isinstance(part, ir.Host)}
+    hosts = {part.name for part in parts_of(program) if isinstance(part, ir.HostCall)}
     predicates: dict[str, Callable[..., bool]] = dict.fromkeys(hosts, _holds)
     return Execution(now=NOW, trace_id=f"t{seed}-open", predicates=predicates)
 

@@ -249,7 +249,7 @@ class ExpressionWalk:
                 return self._template(expression, env)
             case ir.FunctionCall():
                 return self._call(expression, env)
-            case ir.Host():
+            case ir.HostCall():
                 self.fail(UNJUDGED, self.open_condition(f"the predicate {expression.name} of the embedding program"))
                 self.fail(UNKNOWN, self.numbers.fresh_bool())
                 return OpaqueValue(f"the predicate {expression.name} of the embedding program")

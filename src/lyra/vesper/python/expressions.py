@@ -269,7 +269,7 @@ class ExpressionWriter:
                     return variable
                 self.uses_host = True  # the value may have been missing
                 return self.helper("recall_old", variable)
-            case ir.Host():
+            case ir.HostCall():
                 self.uses_host = True
                 self.may_raise = True
                 return self.run_method("ask_host", ast.Constant(node.name), *self.operands(*node.arguments))

@@ -332,7 +332,9 @@ class EntryWriter:
         entry = (contracts, leading, tuple(item.constraints for item in program.inputs))
         own = {part.name for part in parts(leading) if isinstance(part, ir.Quantifier | ir.MapOver | ir.Filter)}
         is_plain = names_in(leading) - own <= draft.parameters.keys() - set(draft.variables)
-        asks_host = any(isinstance(part, ir.Host) for part in parts(entry)) or names_in(entry) & set(program.ambient)
+        asks_host = any(isinstance(part, ir.HostCall) for part in parts(entry)) or names_in(entry) & set(
+            program.ambient
+        )
         is_judged = all(contract.expression is not None for contract in contracts)
         has_rules = any(rule.action in ir.ANSWERING for rule in program.rules)
         if not is_plain or asks_host or not is_judged or has_rules or self._judges_errors:

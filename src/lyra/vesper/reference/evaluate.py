@@ -143,7 +143,7 @@ def evaluate(expression: ir.TypedExpression, variables: Variables, budget: StepM
             return value_of(expression.then if is_then else expression.otherwise)
         case ir.Coalesce():
             return next((value for part in expression.operands if (value := value_of(part)) is not None), None)
-        case ir.Host():
+        case ir.HostCall():
             return _ask(expression.name, expression.arguments, variables, budget)
         case ir.Old():
             return _recall(budget.olds[expression.slot])
