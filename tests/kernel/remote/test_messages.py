@@ -443,3 +443,42 @@ def test_a_post_leaves_when_it_is_durable():
             await until(lambda: got == ["first", "second"])
 
     run(main())
+
+
+async def tells_of_its_child(ctx, third):
+    child = ctx.spawn(keeps, shard="b")
+    await ctx.send(third, child.pid)
+    return (await child.wait()).result
+
+
+async def writes_to_what_it_is_told(ctx):
+    address = await ctx.receive()
+    await ctx.send(address, "first")
+    await ctx.send(address, "second")
+    ref = ctx.monitor(address)
+    down = await ctx.receive()
+    return [down.ref == ref, down.reason]
+
+
+async def keeps(ctx):
+    return [await ctx.receive(), await ctx.receive()]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_message_that_overtakes_the_spawn_of_its_receiver_waits_for_it(killed):
+    """A spawns on B and tells C; what C posts to B meanwhile arrives first, is put aside, and outlives a kill of B."""
+
+    async def main() -> None:
+        async with Shards("a", "b", "c", programs=[tells_of_its_child, writes_to_what_it_is_told, keeps]) as shards:
+            third = shards["c"].spawn(writes_to_what_it_is_told)
+            shards.cut.add(("a", "b"))
+            first = shards["a"].spawn(tells_of_its_child, f"c/{third.pid}")
+            await until(lambda: len(shards["b"].core.remote.state.early.get("a.1", ())) == 3)
+            if killed:
+                await shards.restart("b")
+            shards.cut.clear()
+            assert (await first.wait()).result == ["first", "second"]
+            assert (await shards["c"].process(third.pid).wait()).result == [True, "normal"]
+            assert shards["b"].core.remote.state.early == {}
+
+    run(main())

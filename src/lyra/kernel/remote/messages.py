@@ -182,6 +182,9 @@ class Messages(RemotePart):
         if process is not None and self._mailboxes.must_wait(process):
             raise Overloaded(f"the mailbox of {word} is full", hint="send it again later", pid=word)
 
+    def find_receiver(self, what: str, data: dict[str, Any]) -> str:
+        return str(data["to"]) if what == "message" else ""
+
     def take(self, sender: str, what: str, data: dict[str, Any], before: Any) -> None:  # noqa: ARG002 (one signature)
         if what == "message":
             self._take_message(sender, data)

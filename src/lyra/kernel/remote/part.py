@@ -62,6 +62,10 @@ class RemotePart:
         """Load what `dump` gave in the place of all that it remembers: into new tables, since a snapshot is made with
         a copy of the part."""
 
+    def find_receiver(self, what: str, data: dict[str, Any]) -> str:  # noqa: ARG002 (one signature)
+        """Return the process that a post is for and that has to be there when it is taken; "" for no process."""
+        return ""
+
     def before_take(self, sender: str, what: str, data: dict[str, Any]) -> Any:
         """Return what `take` has to know of how things stood before the post was remembered."""
 
@@ -98,6 +102,8 @@ class RemoteState:
         self.posts: dict[str, dict[int, list[Any]]] = {}  # shard → number → what and data, until acknowledged
         self.times: dict[str, dict[int, float]] = {}  # shard → number → when a post that waits was written
         self.seen: dict[str, int] = {}  # shard → number of the last post from it
+        # pid whose spawn is on its way from a third shard → sender, kind and data of posts that overtook it
+        self.early: dict[str, list[list[Any]]] = {}
         self.parts: dict[str, RemotePart] = {}  # by name
         self._empty: dict[str, bytes] = {}  # what each dumps that has seen no row
         self.by_post: dict[str, RemotePart] = {}  # by kind of post
@@ -145,7 +151,13 @@ class RemoteState:
                 self.posts.pop(data["to"], None)
                 self.times.pop(data["to"], None)
         elif kind == "remote.taken":
-            self._see(data["from"], data["n"])
+            if "again" in data:
+                self._drop_early(data["again"])
+            else:
+                self._see(data["from"], data["n"])
+            if "early" in data:
+                self.early.setdefault(data["early"], []).append([data["from"], data["what"], data["data"]])
+                return
             if "data" not in data:
                 return
             part = self.by_post.get(data["what"])
@@ -157,6 +169,12 @@ class RemoteState:
             if part is None:
                 raise _newer(f"facts of {data['part']!r}")
             part.apply_noted(pid, time, data["data"])
+
+    def _drop_early(self, pid: str) -> None:
+        posts = self.early[pid]
+        del posts[0]
+        if not posts:
+            del self.early[pid]
 
     def _see(self, sender: str, number: int) -> None:
         """Remember the number of the last post of a shard or a client; of clients those that posted last."""
@@ -172,6 +190,7 @@ class RemoteState:
             "posts": self.posts,
             "times": self.times,
             "seen": self.seen,
+            "early": self.early,
             "parts": {name: part.dump() for name, part in self.parts.items()},
         }
 
@@ -185,6 +204,7 @@ class RemoteState:
             shard: {int(number): float(time) for number, time in times.items()}
             for shard, times in data.get("times", {}).items()
         }
+        self.early = {str(pid): [list(post) for post in posts] for pid, posts in data.get("early", {}).items()}
         for name, kept in data["parts"].items():
             part = self.parts.get(name)
             if part is None:

@@ -6,6 +6,8 @@
                 answers with the number once the batch is durable. A number that it has seen does nothing again
 
 Posts of a pair of shards are numbered and taken in their order, so a receiver remembers one number for each sender.
+Posts of two shards have no order: a message to a process whose spawn is on its way from a third shard is put aside
+until that is here, which the pid (`s1.7`: post 7 of shard s1) tells.
 A post never leaves before the rows that it depends on are durable, since it is one of them. Whether, when and how
 often a batch of posts reaches the other shard is up to `Remote.deliver`, which the cluster fills in. Large values of a
 post are blobs of the store while it waits. A post of a kind that this version does not know is refused: it waits, and
@@ -29,6 +31,7 @@ from lyra.core import codec
 from lyra.core.faultpoint import point
 from lyra.core.limits import (
     BLOB_INLINE_BYTES_MAX,
+    EARLY_RECEIVERS_MAX,
     POSTS_AT_ONCE,
     POSTS_BYTES_AT_ONCE,
     POSTS_WAITING_MAX,
@@ -314,8 +317,17 @@ class Remote(Subsystem):
                     break
                 if sender.startswith(CLIENT) and what == "message":
                     self.messages.check_room(data["to"])
-                # In a context of its own: the task that carries the posts here is not what they act for.
-                ContextVars().run(self._take_one, sender, number, what, data)
+                receiver = state.by_post[what].find_receiver(what, data)
+                if receiver and self._is_on_its_way(receiver, sender):
+                    if len(raw) > BLOB_INLINE_BYTES_MAX or len(state.early) >= EARLY_RECEIVERS_MAX:
+                        break  # too large, or too many, to be put aside: it waits at its sender
+                    row = {"from": sender, "n": number, "what": what, "early": receiver, "data": data}
+                    core.fact(state, "", "remote.taken", row)
+                else:
+                    # In a context of its own: the task that carries the posts here is not what they act for.
+                    ContextVars().run(self._take_one, sender, number, what, data)
+                    if state.early:
+                        self._take_early(f"{sender}.{number}")
                 point("remote.taken")
         journal = core.journal
         assert journal is not None
@@ -334,10 +346,30 @@ class Remote(Subsystem):
                 self.shard,
             )
 
-    def _take_one(self, sender: str, number: int, what: str, data: dict[str, Any]) -> None:
-        """Take a post: the row that says so, and what it does. One that cannot be taken must not hold up the others."""
+    def _is_on_its_way(self, pid: str, sender: str) -> bool:
+        """Return whether a pid names a post of a third shard that is not here yet: that shard has told the sender of
+        the process that it spawns here."""
+        spawner, _, number = pid.rpartition(".")
+        return (
+            spawner in self.shards
+            and spawner not in (sender, self.shard)
+            and number.isdecimal()
+            and int(number) > self.state.seen.get(spawner, 0)
+            and self.core.lookup(pid) is None
+        )
+
+    def _take_early(self, pid: str) -> None:
+        """Take the posts for a process that overtook its spawn, which is here now."""
+        for sender, what, data in list(self.state.early.get(pid, ())):
+            ContextVars().run(self._take_one, sender, 0, what, data, again=pid)
+
+    def _take_one(self, sender: str, number: int, what: str, data: dict[str, Any], *, again: str = "") -> None:
+        """Take a post: the row that says so, and what it does. One that cannot be taken must not hold up the others.
+        `again` is the process for which it was put aside."""
         part = self.state.by_post[what]
         row: dict[str, Any] = {"from": sender, "n": number, "what": what}
+        if again:
+            row["again"] = again
         before, fault = None, None
         try:
             before = part.before_take(sender, what, data)

@@ -329,6 +329,9 @@ class Ties(RemotePart):
 
     # ------------------------------------------------------------------ what arrives
 
+    def find_receiver(self, what: str, data: dict[str, Any]) -> str:
+        return str(data["pid"]) if what == "watch" else str(data["to"]) if what == "link" else ""
+
     def before_take(self, sender: str, what: str, data: dict[str, Any]) -> Any:  # noqa: ARG002 (one signature)
         if what == "ended":
             return self.awaited.get(data["ref"])
