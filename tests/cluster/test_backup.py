@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -59,10 +60,10 @@ def last_seq(url: str, shard: str) -> int:
 
 
 def wait_for_rows(url: str, count: int) -> None:
-    """Return when the shard of the receiver has so many rows more."""
-    before = last_seq(url, "s1")
-    while last_seq(url, "s1") < before + count:
-        pass
+    """Return when the shard of the receiver has so many rows more, or goes on no more."""
+    before, until = last_seq(url, "s1"), time.monotonic() + 10.0
+    while last_seq(url, "s1") < before + count and time.monotonic() < until:
+        time.sleep(0.01)
 
 
 def prints(url: str) -> list[str]:

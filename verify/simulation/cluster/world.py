@@ -191,14 +191,27 @@ class SimHost:
         _drop_tasks(self.loop)
 
 
+_CLEANUPS_MAX: Final = 50  # awaits of one task that is let go
+
+
 def _drop_tasks(loop: HostLoop) -> None:
     """Let go of the tasks of a loop that runs no more."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of what a task held and had no time to await
-        for task in asyncio.all_tasks(loop):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # it was killed; that is meant
-            with suppress(BaseException):
-                task.get_coro().close()
+        asyncio.events._set_running_loop(loop)  # time-outs inside ask for the loop when they are left
+        try:
+            for task in asyncio.all_tasks(loop):
+                task._log_destroy_pending = False  # type: ignore[attr-defined]  # it was killed; that is meant
+                for _ in range(_CLEANUPS_MAX):  # what tidies up may await again, which it is not given either
+                    try:
+                        task.get_coro().close()
+                    except RuntimeError:
+                        continue
+                    except BaseException:  # noqa: BLE001 - whatever it ends with, it has ended
+                        break
+                    break
+        finally:
+            asyncio.events._set_running_loop(None)
     loop._ready.clear()
     loop._scheduled.clear()
     if not loop.is_running():
