@@ -139,7 +139,7 @@ async def tell(ctx: Context, to: str, messages: int, pause_s: float = 0.0) -> in
 async def tell_and_spawn(ctx: Context, to: str, messages: int, shard: str) -> str:
     """Send so many numbered messages, then start a program on their shard; gives its address."""
     await tell(ctx, to, messages)
-    return str(ctx.spawn(act, 0, 0.0, shard=shard).pid)  # type: ignore[call-overload]
+    return str(ctx.spawn(act, 0, 0.0, shard=shard).pid)
 
 
 async def collect(ctx: Context, messages: int) -> list[int]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lyra.core import codec
 from lyra.core.ids import make_random
 from lyra.core.limits import BLACKBOARD_KEYS_MAX
 from lyra.errors import InvalidTransition, LyraError, NameTaken, NoSuchGroup, Overloaded
@@ -137,6 +138,9 @@ def test_changes_are_posted_to_readers_alone():
             assert shards["a"].core.remote.state.numbers["c"] == numbers["c"]
             await shards.settle()
             assert shards["b"].groups.bb_get(group, "x") == 2
+            await shards["b"].durable()
+            copied = list(shards.stores["b"].read(kind="group.copied"))
+            assert [codec.decode(row.data)["kept"]["board"].keys() for row in copied] == [{"x"}]
 
     run_shards(main)
 

@@ -58,6 +58,9 @@ def test_a_program_starts_at_each_due_time(place):
             (row,) = shards["a"].schedules.list_kept()
             assert (row["name"], row["fired"], row["shard"], row["home"]) == (name, 3, place or "a", "a")
             assert row["next_due"] - row["last_due"] == 30
+            noted = [codec.decode(row.data)["data"] for row in shards.stores["a"].read(kind="remote.noted")]
+            settled = [fact["due"] for fact in noted if "settled" in fact]
+            assert sorted(make_pid(name, due) for due in settled) == expected
             await shards["c"].schedules.remove(name)
             await asyncio.sleep(100)
             assert created(shards, name) == expected

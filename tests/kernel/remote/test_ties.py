@@ -113,6 +113,29 @@ def test_a_wait_gives_the_end_of_a_child_abroad():
     run(main())
 
 
+def test_a_child_begins_where_the_cluster_says():
+    """`near` and `resources` of a spawn are asked about, and a child that belongs here is one of this shard."""
+
+    async def places(ctx):
+        children = [ctx.spawn(quiet), ctx.spawn(quiet, near="s1/x"), ctx.spawn(quiet, resources={"gpu": 1})]
+        return [child.pid.partition("/")[0] for child in children]
+
+    async def main():
+        async with Shards("s1", "s2", programs=[places, quiet]) as world:
+            asked = []
+
+            def place(needs):
+                asked.append({key: needs[key] for key in ("near", "resources") if needs.get(key) is not None})
+                return "s2" if needs.get("resources") else "s1"
+
+            world["s1"].core.remote.acts.place = place
+            began = (await world["s1"].spawn(places).wait()).result
+            assert asked == [{"near": "s1/x"}, {"resources": {"gpu": 1}}]
+            assert [where == "s2" for where in began] == [False, False, True]
+
+    run(main())
+
+
 def test_large_values_travel_as_blobs():
     """A message, an argument and a result of megabytes arrive whole; rows and the state hold only where they are."""
 
