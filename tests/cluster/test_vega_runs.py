@@ -41,12 +41,20 @@ fn main() {
 """
 
 
+_SCRIPT = {
+    "replies": [
+        {"user": "tea", "tool_calls": [{"name": "AskUser", "arguments": {"question": "Which tea?"}}]},
+        {"tool": "AskUser", "text": "You said {result}."},
+    ]
+}
+
+
 class RunCluster:
     """Hosts of one cluster, and commands that use it, which have a home and a key of their own."""
 
     def __init__(self, url: str, folder: Path, start_host: StartHost) -> None:
         self.url = url
-        self._folder = folder
+        self.folder = folder
         self._start_host = start_host
         self.hosts: dict[str, StartedHost] = {}
         self.write("program.vega", _PROGRAM)
@@ -62,18 +70,21 @@ class RunCluster:
             self.directory.close()
 
     def write(self, name: str, text: str) -> None:
-        (self._folder / name).write_text(text)
+        (self.folder / name).write_text(text)
 
     def vega(self, verb: str, *words: str) -> subprocess.Popen[str]:
+        return self.lyra("vega", verb, "--cluster", self.url, *words)
+
+    def lyra(self, *words: str) -> subprocess.Popen[str]:
         kept = {name: os.environ[name] for name in KEPT if name in os.environ}
         return subprocess.Popen(
-            [sys.executable, "-m", "lyra", "vega", verb, "--cluster", self.url, *words],
+            [sys.executable, "-m", "lyra", *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            cwd=self._folder,
-            env={**kept, "HOME": str(self._folder), "PYTHONPATH": PYTHONPATH, "LC_ALL": "C.UTF-8"},
+            cwd=self.folder,
+            env={**kept, "HOME": str(self.folder), "PYTHONPATH": PYTHONPATH, "LC_ALL": "C.UTF-8"},
         )
 
     def find_owner(self, run: str) -> StartedHost:
@@ -208,6 +219,28 @@ def test_run_is_cancelled_from_any_machine(runs: RunCluster) -> None:
     assert (cancelling.returncode, said) == (0, "run long is cancelled\n"), told
     _finish(command)
     assert command.returncode != 0
+
+
+def test_question_of_a_run_is_answered_from_any_machine(runs: RunCluster) -> None:
+    """`lyra run` begins a run as `vega run` does; an answer that is left for it is read by its host."""
+    runs.start("alpha")
+    runs.write("says.json", json.dumps(_SCRIPT))
+    agent = f'agent Q {{ model "sim/script:{runs.folder}/says.json" tools ["AskUser"] }}'
+    runs.write("asks.vega", f'{agent}\nlet q = spawn Q;\nprint("begun");\nprint(q <- "tea");\n')
+    command = runs.lyra("run", "--cluster", runs.url, "asks.vega", "--run-id", "tea")
+    assert _read_lines(command, 1) == ["begun"]
+
+    def list_questions() -> str:
+        asked, told = _finish(runs.vega("answer", "tea"))
+        assert not told
+        return asked
+
+    _until(lambda: "Which tea?" in list_questions())
+    answering = runs.vega("answer", "tea", "green")
+    assert _finish(answering) == ("", "")
+    assert answering.returncode == 0
+    printed, told = _finish(command)
+    assert (command.returncode, printed) == (0, "You said green.\n"), told
 
 
 def test_failed_run_fails_its_command(runs: RunCluster) -> None:
