@@ -53,9 +53,6 @@ class Nodes:
         started = ray_hosts.start(url, self._cluster.address, **options)
         return [host.name for host in started if not host.problem]
 
-    def stop(self, url: str) -> list[str]:
-        return ray_hosts.stop(url, self._cluster.address)
-
     def carried(self, url: str, name: str) -> dict[str, int]:
         directory = PostgresDirectory(url, make=False)
         actor = ray.get_actor(name, namespace=namespace_of(directory.secret))

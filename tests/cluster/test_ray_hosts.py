@@ -306,11 +306,17 @@ async def test_restarted_actor_joins_anew(nodes: RayNodes) -> None:
 
 
 async def test_stopped_hosts_give_their_shards_back(nodes: RayNodes) -> None:
-    """`stop` has the hosts leave in order: none is alive, and no lease of a shard has to run out."""
+    """`lyra cluster stop-ray` has the hosts leave in order: none is alive, and no lease of a shard has to run out."""
     started = nodes.start()
     async with lyra.cluster.connect(nodes.url) as cluster:
         await _until(cluster, _all_have(*started))
-    assert set(nodes.ask("stop", url=nodes.url)) >= set(started)
+    command = ["cluster", "stop-ray", "--store", nodes.url, "--ray", nodes.ask("address")]
+    stopping = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "lyra", *command, stdout=subprocess.PIPE, env=_environment()
+    )
+    told, _ = await stopping.communicate()
+    assert stopping.returncode == 0
+    assert set(told.decode().splitlines()) >= {f"host {name} has left" for name in started}
     directory = PostgresDirectory(nodes.url, make=False)
     assert not directory.view().alive()
     for number in range(1, _SHARDS + 1):
