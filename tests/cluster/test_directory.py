@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 
 import psycopg
 import pytest
 
 from lyra.cluster.directory import HostRow, MemoryDirectory, PostgresDirectory
 from lyra.cluster.host import FORMAT, Host
-from lyra.errors import Conflict
+from lyra.errors import ConfigError, Conflict
+from lyra.kernel import Kernel
+from lyra.store.postgres import PostgresReader, PostgresStore
 from lyra.testing.loop import run
 from tests.cluster.conftest import new_url
 from tests.store.conftest import postgres_server  # noqa: F401 - a fixture
@@ -72,3 +75,30 @@ def test_numbers_that_are_none_are_left_out(postgres_server):  # noqa: F811
     assert directory.view().hosts["a"].resources == {"cpu": 2.0}
     assert directory.view().hosts["a"].load == {"processes": 1.0}
     directory.close()
+
+
+@pytest.mark.parametrize("open_one", [PostgresStore, PostgresReader])
+def test_the_schema_of_a_cluster_is_no_store(postgres_server, open_one):  # noqa: F811
+    """A store there would be no shard, and in no backup: it is refused, and none of its tables made."""
+    url = new_url(postgres_server)
+    with closing(PostgresDirectory(url, shards=1)) as directory:
+        with pytest.raises(ConfigError, match="is a cluster, and no store"):
+            open_one(url)
+        with psycopg.connect(url.partition("&schema")[0]) as connection:
+            made = connection.execute("SELECT to_regclass(%s)", (f"{directory.schema}.journal",)).fetchall()
+        assert made == [(None,)]
+        PostgresStore(directory.url_of("s1")).close()
+
+
+def test_the_schema_of_a_store_is_no_cluster(postgres_server):  # noqa: F811
+    """A cluster is not made beside the rows of a kernel that is no shard of it."""
+    url = new_url(postgres_server)
+
+    async def work() -> None:
+        async with Kernel(url) as kernel:
+            kernel.groups.create("council")
+
+    asyncio.run(work())
+    with pytest.raises(ConfigError, match="has a store already"):
+        PostgresDirectory(url)
+    PostgresStore(url).close()  # nothing was made there

@@ -248,6 +248,7 @@ class PostgresDirectory:
         with self._transaction() as ask:
             ask("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
             ask(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
+            self._raise_if_store(ask)
             for table in _TABLES:
                 ask(table)
             ask(
@@ -263,6 +264,15 @@ class PostgresDirectory:
             for number in range(1, (known or shards or SHARDS) + 1):
                 values = (f"s{number}", number)
                 ask("INSERT INTO shards VALUES (%s, %s, '', 0, 0, '', 1) ON CONFLICT DO NOTHING", values)
+
+    def _raise_if_store(self, ask: Callable[..., list[tuple[Any, ...]]]) -> None:
+        """Refuse a schema in which a kernel has worked that is no shard."""
+        tables = ask("SELECT to_regclass(%s), to_regclass(%s)", (f"{self.schema}.cluster", f"{self.schema}.journal"))
+        if tables[0][0] is None and tables[0][1] is not None and ask("SELECT 1 FROM journal LIMIT 1"):
+            raise ConfigError(
+                f"{self.location} has a store already, and no cluster",
+                hint="make the cluster in another schema, with ?schema=NAME behind its URL; lyra store move moves stores",
+            )
 
     def url_of(self, shard: str) -> str:
         """Return the URL of a shard's store."""

@@ -139,12 +139,22 @@ class PostgresStore(SigningStore):
 
     def _migrate(self) -> None:
         if self._pending(self._version()):
+            self._raise_if_cluster()
             with self._transaction("BEGIN"):
                 self._ask("SELECT pg_advisory_xact_lock(?)", (_MIGRATING,))
                 if not self._ask("SELECT 1 FROM pg_namespace WHERE nspname = ?", (self.schema,)):
                     self._run(f"CREATE SCHEMA {self.schema}")
                 for migration in self._pending(self._version()):
                     self._apply(migration, POSTGRES_TYPES)
+
+    def _raise_if_cluster(self) -> None:
+        """Refuse the schema of a cluster's directory: a store there would be no shard, and in no backup of it."""
+        names = [f"{self.schema}.{table}" for table in ("cluster", "hosts", "shards")]
+        if (None,) not in self._ask("SELECT to_regclass(name)::text FROM unnest(?::text[]) AS name", (names,)):
+            raise ConfigError(
+                f"{self.location} is a cluster, and no store",
+                hint="lyra.cluster.connect(URL) uses it, --shard names a store of it, ?schema=NAME makes one beside it",
+            )
 
     def _version(self) -> int:
         """Return the number of the newest migration applied; 0 when the table of migrations does not exist yet."""
@@ -469,6 +479,7 @@ class PostgresReader(PostgresStore):
         """Take the tables as they are."""
         version = self._version()
         if not version:
+            self._raise_if_cluster()
             raise StoreError(
                 f"there is no store in {self.location}", hint="a kernel makes it when it first opens; is the URL right?"
             )
