@@ -39,7 +39,7 @@ VAGUE_NAMES_MAX = 4  # two public parameters and two methods that several module
 # Ratchets of the grain: the counts only go down and the mean only goes up, but for new parts of the system, whose files
 # and lines are added here.
 # The cluster: 29 files of 7 750 lines, 690 of its commands, and 1 850 of what kernel, store and views do for it.
-LINES_MAX = 248_065  # 237 756 before it, 215 890 before those, nodes (1 740) and turns of Sage that go on by themselves
+LINES_MAX = 248_086  # 237 756 before it, 215 890 before those, nodes (1 740) and turns of Sage that go on by themselves
 # 907 before the cluster, 920 before Vesper's prover (16 files), inputs (8), functions, transactions (13), editors (8).
 FILES_MAX = 946
 MEAN_LINES_MIN = 262

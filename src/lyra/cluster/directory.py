@@ -271,7 +271,7 @@ class PostgresDirectory:
         if tables[0][0] is None and tables[0][1] is not None and ask("SELECT 1 FROM journal LIMIT 1"):
             raise ConfigError(
                 f"{self.location} has a store already, and no cluster",
-                hint="make the cluster in another schema, with ?schema=NAME behind its URL; lyra store move moves stores",
+                hint="make the cluster in another schema: ?schema=NAME behind its URL; lyra store move moves one",
             )
 
     def url_of(self, shard: str) -> str:
