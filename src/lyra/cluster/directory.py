@@ -271,7 +271,7 @@ class PostgresDirectory:
         if tables[0][0] is None and tables[0][1] is not None and ask("SELECT 1 FROM journal LIMIT 1"):
             raise ConfigError(
                 f"{self.location} has a store already, and no cluster",
-                hint="make the cluster in another schema, with ?schema=NAME behind its URL; lyra store move moves stores",
+                hint="make the cluster in another schema: ?schema=NAME behind its URL; `lyra store move` moves stores",
             )
 
     def url_of(self, shard: str) -> str:
@@ -287,11 +287,6 @@ class PostgresDirectory:
     @property
     def signer(self) -> Signer:
         return Signer(bytes.fromhex(self.key.reveal()))
-
-    def set_key(self, key: str) -> None:
-        """Take the key that has signed the stores of a cluster that is restored."""
-        self._read("UPDATE cluster SET key = %s RETURNING key", (key,))
-        self.key = Secret(key)
 
     # ------------------------------------------------------------------ hosts
 
