@@ -16,7 +16,9 @@ from lyra.cluster import backup as module
 from lyra.cluster.backup import back_up, restore
 from lyra.cluster.directory import PostgresDirectory
 from lyra.errors import ConfigError, Conflict, Corrupt, StoreError
+from lyra.kernel import Kernel
 from lyra.store.postgres import PostgresStore
+from lyra.store.postgres_space import PostgresSpace
 from lyra.store.raw import Fingerprint, fingerprint
 from tests.cli.conftest import lyra as lyra  # noqa: PLC0414 - a fixture
 from tests.cluster.started import StartedHost, StartHost
@@ -189,3 +191,38 @@ def test_no_restore_into_a_cluster_that_runs(copied: Path, cluster_url: str, sta
     start_host("a").until_shards(2)
     with pytest.raises(Conflict, match="are running"):
         restore(cluster_url, copied)
+
+
+def test_a_restore_that_breaks_off_late_has_its_key(copied: Path, cluster_url: str, monkeypatch: Any) -> None:
+    """The key comes in the transaction of the rows: without it the shards could never be opened."""
+    other = f"{cluster_url}_late"
+
+    def breaks(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(module, "_check_shard", breaks)
+        restore(other, copied)
+    with closing(PostgresDirectory(cluster_url)) as one, closing(PostgresDirectory(other)) as two:
+        assert two.key.reveal() == one.key.reveal()
+        module._check_shard(two.store_of("s1"))
+
+
+def test_runs_beside_the_shards_are_copied(cluster_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run whose journal were missing would begin anew after a restore, and repeat what it had finished."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    async def work(space: PostgresSpace) -> None:
+        with closing(space):
+            async with Kernel(space) as kernel:
+                await kernel.groups.create("council")
+
+    with closing(PostgresDirectory(cluster_url, shards=1)) as directory:
+        asyncio.run(work(PostgresSpace(cluster_url, "night", directory.signer)))
+        back_up(cluster_url, tmp_path / "copy.backup")
+        other = f"{cluster_url}_runs"
+        restore(other, tmp_path / "copy.backup")
+        spaces = [PostgresSpace(url, "night", directory.signer, make=False) for url in (cluster_url, other)]
+    with closing(spaces[0]), closing(spaces[1]):
+        assert spaces[1].last_seq() > 0
+        assert fingerprint(spaces[0]._ask) == fingerprint(spaces[1]._ask)

@@ -1,14 +1,14 @@
 """A copy of a whole cluster in one file, and the way back.
 
-A copy is consistent over all shards: it is read in one transaction that sees one moment of the database, so a post is
-with its sender, with its receiver or with both, never lost between them. Rows are copied as they stand, with their
-checksums, signatures and identities. The file ends with a hash of all of it, and is read to its end before anything is
-restored from it.
+A copy is consistent over all shards and the journals of Vega runs beside them: it is read in one transaction that sees
+one moment of the database, so a post is with its sender, with its receiver or with both, never lost between them. Rows
+are copied as they stand, with their checksums, signatures and identities. The file ends with a hash of all of it, and
+is read to its end before anything is restored from it.
 
-Restoring writes all shards in one transaction, reads them back and compares them. No shard has an owner afterwards, so
-that the next one begins a new generation: what calls the lost future had made is not taken for the restored ones'.
-The secret of the cluster and its hosts are not in the file: a restored cluster has a secret of its own. The key that
-signs the stores is in it, since they could not be checked without.
+Restoring writes all of them and their key in one transaction, reads them back and compares them. No shard has an owner
+afterwards, so that the next one begins a new generation: what calls the lost future had made is not taken for the
+restored ones'. The secret of the cluster and its hosts are not in the file: a restored cluster has a secret of its
+own. The key that signs the stores is in it, since they could not be checked without.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from lyra.errors import ConfigError, Conflict, Corrupt, StoreError
 from lyra.store import KeyedStore
 from lyra.store.migrations import LATEST, lease_crc
 from lyra.store.postgres import PostgresStore, connect, describe_url, first_line, split_schema
+from lyra.store.postgres_space import RUN_SCHEMA
 from lyra.store.raw import TABLES, Ask, Fingerprint, Row, make_insert, read_pages
 from lyra.store.standing import remember, vouch
 
@@ -61,9 +62,10 @@ def back_up(url: str, path: Path, tell: Callable[[int], object] = lambda _: None
         with _create(part) as file, _transaction(url, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") as (ask, _):
             writer = _FrameWriter(file)
             copied_at = float(ask("SELECT extract(epoch FROM clock_timestamp())", ())[0][0])
-            shards = {name: _find_form(ask, f"{directory.schema}_{name}") for name in view.shards}
-            writer.put({"at": copied_at, "lease_s": lease_s, "shards": list(shards), "key": key.reveal()})
-            for shard, form in shards.items():
+            names = [*view.shards, *_find_runs(ask, directory.schema)]
+            forms = {name: _find_form(ask, f"{directory.schema}_{name}") for name in names}
+            writer.put({"at": copied_at, "lease_s": lease_s, "shards": list(view.shards), "key": key.reveal()})
+            for shard, form in forms.items():
                 seen = Fingerprint()
                 if form:
                     _enter(ask, f"{directory.schema}_{shard}")
@@ -81,7 +83,7 @@ def back_up(url: str, path: Path, tell: Callable[[int], object] = lambda _: None
         raise StoreError(f"{path} cannot be written: {error.strerror or error}") from None
     finally:
         part.unlink(missing_ok=True)
-    return Copied(len(shards), count, copied_at)
+    return Copied(len(view.shards), count, copied_at)
 
 
 def restore(url: str, path: Path, tell: Callable[[int], object] = lambda _: None) -> Copied:
@@ -96,10 +98,13 @@ def restore(url: str, path: Path, tell: Callable[[int], object] = lambda _: None
             PostgresStore(directory.url_of(shard)).close()  # makes its tables
         with _transaction(url, "BEGIN") as (ask, insert):
             count = _write_shards(ask, insert, _read_frames(path), directory.schema, tell)
-        directory.set_key(str(head["key"]))
+            _enter(ask, directory.schema)
+            ask("UPDATE cluster SET key = ? WHERE id = 1", (str(head["key"]),))
+        directory.key = Secret(str(head["key"]))
         for shard, form in forms.items():
             _check_shard(directory.store_of(shard))
-            directory.note(shard, "", form)
+            if shard in names:
+                directory.note(shard, "", form)
     return Copied(len(names), count, float(head["at"]))
 
 
@@ -158,6 +163,13 @@ def _check_shard(target: KeyedStore) -> None:
 
 
 # ---------------------------------------------------------------- the database
+
+
+def _find_runs(ask: Ask, schema: str) -> list[str]:
+    """Return the names of the journals of Vega runs beside the shards."""
+    pattern = f"^{schema}_({RUN_SCHEMA})$"
+    found = "SELECT substring(nspname FROM ?) AS run FROM pg_namespace WHERE nspname ~ ? ORDER BY run"
+    return [str(run) for (run,) in ask(found, (pattern, pattern))]
 
 
 def _find_form(ask: Ask, schema: str) -> int:

@@ -288,11 +288,6 @@ class PostgresDirectory:
     def signer(self) -> Signer:
         return Signer(bytes.fromhex(self.key.reveal()))
 
-    def set_key(self, key: str) -> None:
-        """Take the key that has signed the stores of a cluster that is restored."""
-        self._read("UPDATE cluster SET key = %s RETURNING key", (key,))
-        self.key = Secret(key)
-
     # ------------------------------------------------------------------ hosts
 
     def join(self, host: HostRow) -> View:

@@ -179,7 +179,8 @@ class GrpcListener:
         self.address = ""  # that the others call
 
     async def start(self, answer: Answer, secret: Secret) -> None:
-        server = _grpc().aio.server(options=_OPTIONS)
+        # A second host on the same port is an error: it would get a share of the calls for this one.
+        server = _grpc().aio.server(options=(*_OPTIONS, ("grpc.so_reuseport", 0)))
         server.add_generic_rpc_handlers((make_handler(answer, secret),))
         try:
             port = server.add_insecure_port(str(self._listen))

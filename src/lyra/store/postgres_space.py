@@ -15,6 +15,7 @@ from lyra.store.postgres import PostgresStore, split_schema
 from lyra.store.signature import BEGINNING, Signer, is_same
 from lyra.store.space import SPACE_NAME
 
+RUN_SCHEMA: Final = "run_[0-9a-f]{20}"  # of such a journal, behind the name of the cluster's schema
 _NOTES: Final = "CREATE TABLE IF NOT EXISTS notes (number BIGSERIAL PRIMARY KEY, data BYTEA NOT NULL)"
 _SIGNED: Final = b"signed:"  # begins a note with a signature; no other note begins so, since it is a msgpack map
 
