@@ -106,6 +106,7 @@ def test_a_run_ends_with_the_list_whatever_failed(tmp_path: Path, failing: str):
         shutil.copy(ROOT / name, tmp_path / name)
     for name in (
         ".ci/postgres",
+        ".ci/iproute2",
         ".ci/redis",
         ".ci/erlang",
         ".ci/bubblewrap",

@@ -17,7 +17,7 @@
       VegaError(name, text)           an error that a Vega program did not catch
       Divergence(expected, actual, at) a replay asked for something its journal does not hold
       StoreError                      the store cannot do what was asked
-        Conflict  Corrupt  Tampered  StoreFull  NoSuchSession
+        Conflict  Corrupt  Tampered  StoreFull  NoSuchSession  NoCluster  Unreachable
       InternalError                   "this is a bug in Lyra"
 
 An error says what happened in one sentence, may have a place and a hint, and carries its facts as `fields`, so that
@@ -53,6 +53,7 @@ __all__ = [
     "LyraError",
     "ModelError",
     "NameTaken",
+    "NoCluster",
     "NoSuchAgent",
     "NoSuchEnvelope",
     "NoSuchGroup",
@@ -75,6 +76,7 @@ __all__ = [
     "Tampered",
     "ToolError",
     "Unauthenticated",
+    "Unreachable",
     "VegaError",
     "error_from_data",
     "error_to_data",
@@ -367,6 +369,19 @@ class StoreFull(StoreError):
     retryable = True
 
 
+class NoCluster(StoreError):
+    """The schema of a database has no directory of a cluster."""
+
+    code = "no_cluster"
+
+
+class Unreachable(StoreError):
+    """A host of a cluster did not answer: whether it did what was asked is not known."""
+
+    code = "unreachable"
+    retryable = True
+
+
 class NoSuchSession(StoreError):
     """No session on disk has that id."""
 
@@ -425,6 +440,8 @@ CODES: dict[str, Surface] = {
     "corrupt": Surface("DATA_LOSS", 500, 1, "Corrupt"),
     "tampered": Surface("DATA_LOSS", 500, 3, "Tampered"),
     "store_full": Surface("RESOURCE_EXHAUSTED", 507, 1, "StoreFull"),
+    "no_cluster": Surface("FAILED_PRECONDITION", 409, 1, "NoCluster"),
+    "unreachable": Surface("UNAVAILABLE", 503, 1, "Unreachable"),
     "no_such_session": Surface("NOT_FOUND", 404, 2, "NoSuchSession"),
     "internal": Surface("INTERNAL", 500, 1, "InternalError"),
 }

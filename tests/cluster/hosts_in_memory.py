@@ -9,10 +9,10 @@ from typing import Any
 from lyra.cluster.client import Cluster
 from lyra.cluster.directory import MemoryDirectory
 from lyra.cluster.host import Host
-from lyra.cluster.peers import Unreachable, answer_encoded, read_answer
+from lyra.cluster.peers import answer_encoded, read_answer
 from lyra.core import codec
 from lyra.core.clock import SystemClock
-from lyra.errors import LyraError
+from lyra.errors import LyraError, Unreachable
 from lyra.kernel import Kernel
 from lyra.store.memory import MemoryStore
 from tests.kernel.conftest import crash

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from lyra.cluster.directory import DRAINING, HostRow, ShardRow, View
-from lyra.cluster.peers import Unreachable
 from lyra.cluster.report import find_problems, make_report
+from lyra.errors import Unreachable
 
 NOW = 1_000.0
 LEASE_S = 3.0

@@ -12,8 +12,9 @@ from lyra import Agent
 from lyra.cluster.client import Cluster
 from lyra.cluster.directory import MemoryDirectory
 from lyra.cluster.host import Host
-from lyra.cluster.peers import Unreachable, answer_encoded, read_answer
+from lyra.cluster.peers import answer_encoded, read_answer
 from lyra.core import codec
+from lyra.errors import Unreachable
 from lyra.kernel import Child
 from lyra.models.sim import SimProvider
 from lyra.store.memory import MemoryStore

@@ -174,6 +174,7 @@ def test_the_table_is_total():
     not_the_kernels |= {"retry.max_attempts", "retry.initial_s", "retry.max_s"}  # there, too
     not_the_kernels |= {name for name in KEYS if name.startswith("server.")}  # tests/server
     not_the_kernels |= {"log.file", "log.format", "log.level"}  # tests/cli/test_log_options.py
+    not_the_kernels |= {name for name in KEYS if name.startswith("cluster.")}  # tests/cli/commands/test_cluster.py
     assert set(CHECKS) | not_the_kernels == set(KEYS)
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from lyra.cluster import placement
 from lyra.cluster.directory import Directory, PostgresDirectory, View
-from lyra.cluster.peers import CallsUnderWay, Carrier, GrpcCarrier, Unreachable
+from lyra.cluster.peers import CallsUnderWay, Carrier, GrpcCarrier
 from lyra.cluster.shared_calls import SharedBudget, SharedCalls
 from lyra.core import codec
 from lyra.core.budgets.budget import Budget
@@ -28,7 +28,7 @@ from lyra.core.ids import unique_id
 from lyra.core.naming import get_qualified_name
 from lyra.core.policies.policy import Supervision
 from lyra.core.rights.capability import Grant
-from lyra.errors import ConfigError, Conflict, DeadlineExceeded, LyraError, ProcessError, StoreError
+from lyra.errors import ConfigError, Conflict, DeadlineExceeded, LyraError, ProcessError, StoreError, Unreachable
 from lyra.kernel.base.tasks import Tasks, Writer
 from lyra.kernel.journal.rows import error_from_row
 from lyra.kernel.process.links import form_of

@@ -23,7 +23,7 @@ import msgspec
 
 from lyra.core.ids import Entropy, random_key
 from lyra.core.secrets.secret import Secret
-from lyra.errors import ConfigError, Conflict, StoreError
+from lyra.errors import ConfigError, Conflict, NoCluster, StoreError
 from lyra.store import KeyedStore
 from lyra.store.signature import Signer
 
@@ -75,10 +75,6 @@ _NOTE: Final = (
 _HOST: Final = "SELECT name, life, address, version, format, state, resources, load, since FROM hosts"
 _SHARD: Final = "SELECT name, number, host, moves, format, note FROM shards"
 LOADS: Final = 16  # of other hosts, told at each beat
-
-
-class NoCluster(StoreError):
-    """The schema has no directory of a cluster."""
 
 
 class HostRow(msgspec.Struct, frozen=True):

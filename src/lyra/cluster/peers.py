@@ -26,7 +26,7 @@ from lyra.errors import (
     Denied,
     InternalError,
     LyraError,
-    StoreError,
+    Unreachable,
     error_from_data,
     error_to_data,
 )
@@ -48,10 +48,6 @@ _OPTIONS: Final = (
 )
 
 Answer = Callable[[str, Any], Awaitable[Any]]  # method and data → answer
-
-
-class Unreachable(StoreError):
-    """A host did not answer: whether it did what was asked is not known."""
 
 
 class CallsUnderWay:

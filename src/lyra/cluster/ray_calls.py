@@ -15,10 +15,10 @@ import asyncio
 import hashlib
 from typing import Any, Final
 
-from lyra.cluster.peers import GrpcCarrier, Unreachable, read_answer
+from lyra.cluster.peers import GrpcCarrier, read_answer
 from lyra.core import codec
 from lyra.core.secrets.secret import Secret
-from lyra.errors import ConfigError, DeadlineExceeded
+from lyra.errors import ConfigError, DeadlineExceeded, Unreachable
 
 SCHEME: Final = "ray:"
 _INLINE_BYTES_MAX: Final = 64 * 1024  # larger ones would go through Ray's object store, which takes longer than gRPC

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.core import codec
 from lyra.core.naming import VEGA_RUN, give_name
@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from lyra.cluster.directory import Directory
     from lyra.config import Config
     from lyra.kernel.kernel import Kernel
+    from lyra.kernel.programs.context import Context
     from lyra.vega.durable.runs import DurableRun
 
 _log: Final = logging.getLogger("lyra.cluster")
 HOSTS_LOST_MAX: Final = 1_000_000  # a run goes on however many of its hosts are lost
 _LOOK_S: Final = 0.1
+_PERFORM: Final = "vega.runs"  # in the parts of a kernel
 
 
 def open_run(directory: Directory, run: str, *, make: bool = True) -> tuple[PostgresSpace, DurableRun | None]:
@@ -59,11 +61,24 @@ def register_runs(kernel: Kernel, directory: Directory, lease_s: float) -> None:
     async def perform(run: str, program: bytes, facts: dict[str, Any]) -> None:
         await execute(directory, run, program, facts, config=kernel.config, lease_s=lease_s)
 
-    @give_name(VEGA_RUN)
-    async def vega_run(ctx: Any, run: str, program: bytes, facts: dict[str, Any]) -> None:
-        await ctx.do(perform, run, program, facts, idempotent=True)
-
+    kernel.parts[_PERFORM] = RunPerformer(perform)
     kernel.register(vega_run)
+
+
+class RunPerformer(NamedTuple):
+    """What executes the runs of one kernel; closed with it, when there is nothing to close."""
+
+    perform: Callable[[str, bytes, dict[str, Any]], Awaitable[None]]
+
+    async def close(self) -> None:
+        """Its runs end with the processes that they are."""
+
+
+@give_name(VEGA_RUN)
+async def vega_run(ctx: Context, run: str, program: bytes, facts: dict[str, Any]) -> None:
+    """Run a Vega program, as the process of a shard."""
+    performer: RunPerformer = ctx.own_process.kernel.parts[_PERFORM]
+    await ctx.do(performer.perform, run, program, facts, idempotent=True)
 
 
 async def execute(

@@ -207,6 +207,8 @@ def vouch(store: Store | SigningStore, *, make_key: bool = False) -> StoreStandi
 def open_signed(store: Store, epoch: int) -> StoreStanding:
     """`vouch` by the owner of the store: an empty one is signed from now on, and the place of a signed one is kept."""
     standing = vouch(store, make_key=True)
+    if standing.name == "other_key" and isinstance(store, SigningStore) and store.own_signer is not None:
+        standing = _take_over_own(store, standing, epoch)
     refuse_foreign(store, standing)
     if standing.signer is not None and isinstance(store, SigningStore) and standing.is_signed:
         if standing.name == "empty":
@@ -214,6 +216,21 @@ def open_signed(store: Store, epoch: int) -> StoreStanding:
         if not standing.is_here:
             _remember(store, standing.signer)
     return standing
+
+
+def _take_over_own(store: SigningStore, standing: StoreStanding, epoch: int) -> StoreStanding:
+    """Sign a store that has a key of its own with that one, where this user's key has signed it so far: a store that was
+    moved into a cluster. Tampered where it is not as this user signed it."""
+    own = load_signer(make=False)
+    if own is None or own.key_id != standing.signed_by:
+        return standing
+    store.sign_with(own)
+    faults = store.check_signatures()
+    if faults:
+        raise Tampered(f"{store.location}: {faults[0]}", location=store.location, standing=standing.name)
+    assert store.own_signer is not None
+    adopt(store, store.own_signer, epoch, store.contents().fingerprint)
+    return vouch(store)
 
 
 def refuse_foreign(store: Store, standing: StoreStanding) -> None:

@@ -91,7 +91,7 @@ INSIDE = {
 }
 _START = re.compile(rf"\b({'|'.join(sorted(STARTS))})\s*[()]")  # what a text with such a call has
 NO_PROGRAMS = {"lyra.vesper.python.run:start", "lyra.vesper.direct.run:start", "lyra.vesper.reference.run:start"}
-NO_PROGRAMS |= {"lyra.sage.commands.settings:output"}
+NO_PROGRAMS |= {"lyra.sage.commands.settings:output", "lyra.server.http.api.interrupts:answer"}
 
 
 def test_every_program_that_lyra_starts_has_a_fixed_name():

@@ -9,8 +9,8 @@ import pytest
 
 from lyra.cluster.client import Cluster
 from lyra.cluster.directory import HostRow, MemoryDirectory
-from lyra.cluster.peers import Unreachable
 from lyra.core import codec
+from lyra.errors import Unreachable
 from lyra.kernel.programs.context import Context
 from tests.kernel.remote.wired import Shards, run_shards
 

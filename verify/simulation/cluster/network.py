@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from lyra.cluster.peers import Unreachable, answer_encoded, read_answer
+from lyra.cluster.peers import answer_encoded, read_answer
 from lyra.core import codec
 from lyra.core.ids import ProcessRandom
-from lyra.errors import DeadlineExceeded, LyraError, StoreError
+from lyra.errors import DeadlineExceeded, LyraError, StoreError, Unreachable
 from lyra.testing.clock import SimClock
 from verify.simulation.cluster.loops import HostLoop
 

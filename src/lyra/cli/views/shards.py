@@ -19,11 +19,10 @@ import msgspec
 
 from lyra.cli.render import moment, note
 from lyra.cli.views.rows import Folded, StoreRows
-from lyra.cluster.directory import NoCluster
 from lyra.cluster.observer import ClusterObserver
 from lyra.cluster.report import find_late_shards
 from lyra.core.event import Event
-from lyra.errors import ConfigError, LyraError, StoreError
+from lyra.errors import ConfigError, LyraError, NoCluster, StoreError
 from lyra.observe.history.calls import CallHistory
 from lyra.observe.history.processes import ProcessRecord, ProcessTable
 from lyra.store.postgres import PostgresReader

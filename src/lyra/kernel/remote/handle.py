@@ -15,7 +15,6 @@ from lyra.kernel.programs.handle import Ack, Handle
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
-    from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
 
 
@@ -24,7 +23,7 @@ class HandleAbroad(Handle[Any]):
 
     __slots__ = ("address",)
 
-    def __init__(self, kernel: Kernel, address: str) -> None:
+    def __init__(self, kernel: Any, address: str) -> None:
         self._kernel: Any = kernel
         self.address = address
 

@@ -389,7 +389,7 @@ class ServiceRegistry(Subsystem):
 
     def find_owner(self, name: str) -> str:
         """Return the pid of the process that registered a handler; "" where none did."""
-        owner = self._live[name].owner
+        owner = self._live[name].owner if name in self._live else None
         return owner.pid if owner is not None and owner.core is self.core else ""
 
     def measure_load(self, name: str) -> int:
