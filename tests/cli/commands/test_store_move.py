@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lyra import Kernel, cluster
+from lyra.cluster.directory import PostgresDirectory
 from tests.cluster.started import StartHost
 from tests.cluster.started import cluster_url as cluster_url  # noqa: PLC0414 - a fixture
 from tests.cluster.started import database as database  # noqa: PLC0414 - a fixture
@@ -70,6 +71,16 @@ def test_a_store_becomes_a_shard(lyra: Any, tmp_path: Path, cluster_url: str, st
     refused = lyra("store", "move", "k.db", cluster_url, "--shard", "s1", **host_env)
     assert refused.returncode == 1
     assert "was moved to postgresql://" in refused.stderr
+
+
+def test_a_shard_that_the_cluster_has_not_is_refused(lyra: Any, cluster_url: str) -> None:
+    """No host would ever open it, and the file opens no more after a move."""
+    PostgresDirectory(cluster_url, shards=2).close()
+    make_store(lyra.folder / "k.db")
+    refused = lyra("store", "move", "k.db", cluster_url, "--shard", "s3")
+    assert refused.returncode == 2
+    assert "has no shard 's3'" in refused.stderr
+    assert lyra("store", "info", "k.db").returncode == 0
 
 
 def test_durable_runs_stay_where_they_are(lyra: Any, cluster_url: str) -> None:

@@ -296,7 +296,26 @@ def _find_target_url(target: str, shard: str | None) -> str:
     from lyra.store.postgres import split_schema
 
     plain, named = split_schema(target)
+    _raise_if_no_shard(target, shard)
     return f"{plain}{'&' if '?' in plain else '?'}schema={named or 'lyra'}_{shard}"
+
+
+def _raise_if_no_shard(url: str, shard: str) -> None:
+    """Refuse a shard that the cluster at a URL has not: no host would ever open it. There may be no cluster yet."""
+    from lyra.cluster.directory import NoCluster, PostgresDirectory
+
+    try:
+        directory = PostgresDirectory(url, make=False)
+    except NoCluster:
+        return
+    with closing(directory):
+        shards = directory.view().shards
+    if shard not in shards:
+        raise ConfigError(
+            f"the cluster in {directory.location} has no shard {shard!r}, and their number never changes",
+            hint=f"it has s1 to s{len(shards)}",
+            key="--shard",
+        )
 
 
 @store.command()
