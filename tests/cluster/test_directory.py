@@ -10,7 +10,7 @@ import pytest
 
 from lyra.cluster.directory import HostRow, MemoryDirectory, PostgresDirectory
 from lyra.cluster.host import FORMAT, Host
-from lyra.errors import ConfigError, Conflict
+from lyra.errors import ConfigError, Conflict, NoCluster
 from lyra.kernel import Kernel
 from lyra.store.postgres import PostgresReader, PostgresStore
 from lyra.testing.loop import run
@@ -102,3 +102,10 @@ def test_the_schema_of_a_store_is_no_cluster(postgres_server):  # noqa: F811
     with pytest.raises(ConfigError, match="has a store already"):
         PostgresDirectory(url)
     PostgresStore(url).close()  # nothing was made there
+
+
+def test_a_schema_without_a_cluster_is_told(postgres_server):  # noqa: F811
+    """A client of a database in which no host has made the cluster gets an error of its own."""
+    with pytest.raises(NoCluster, match="no cluster") as told:
+        PostgresDirectory(new_url(postgres_server), make=False)
+    assert told.value.code == "no_cluster"

@@ -168,8 +168,8 @@ def _check_shard(target: KeyedStore) -> None:
 def _find_runs(ask: Ask, schema: str) -> list[str]:
     """Return the names of the journals of Vega runs beside the shards."""
     pattern = f"^{schema}_({RUN_SCHEMA})$"
-    found = "SELECT substring(nspname FROM ?) AS run FROM pg_namespace WHERE nspname ~ ? ORDER BY run"
-    return [str(run) for (run,) in ask(found, (pattern, pattern))]
+    names = "SELECT substring(nspname FROM ?) AS run FROM pg_namespace WHERE nspname ~ ? ORDER BY run"
+    return [str(run) for (run,) in ask(names, (pattern, pattern))]
 
 
 def _find_form(ask: Ask, schema: str) -> int:

@@ -219,8 +219,8 @@ def open_signed(store: Store, epoch: int) -> StoreStanding:
 
 
 def _take_over_own(store: SigningStore, standing: StoreStanding, epoch: int) -> StoreStanding:
-    """Sign a store that has a key of its own with that one, where this user's key has signed it so far: a store that was
-    moved into a cluster. Tampered where it is not as this user signed it."""
+    """Sign a store that has a key of its own with that one, where this user's key has signed it so far, as a store has
+    been that was moved into a cluster. Tampered where it is not as this user signed it."""
     own = load_signer(make=False)
     if own is None or own.key_id != standing.signed_by:
         return standing

@@ -124,8 +124,9 @@ def test_a_message_after_one_whose_answer_was_lost_arrives():
             cluster.refresh = _keep(cluster)  # type: ignore[method-assign]
             await cluster.send("a/c1", 1)
             carrier.loses = True
-            with pytest.raises(Unreachable):
+            with pytest.raises(Unreachable) as lost:
                 await cluster.send("a/c1", 2)
+            assert lost.value.code == "unreachable"
             carrier.loses = False
             await cluster.send("a/c1", 3)
             await cluster.send("a/c1", 4)

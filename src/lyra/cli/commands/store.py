@@ -26,7 +26,7 @@ from lyra.cli.app import CommandGroup, Invocation, json_option
 from lyra.cli.render import document, note, printable, table
 from lyra.core.secrets.secret import is_reference
 from lyra.core.secrets.visible import visible
-from lyra.errors import ApprovalRefused, ConfigError, Conflict, Corrupt, StoreError
+from lyra.errors import ApprovalRefused, ConfigError, Conflict, Corrupt, NoCluster, StoreError
 from lyra.store import open_store
 from lyra.store.ended import load_all
 from lyra.store.protocol import MOVED_TO, Record, Store
@@ -302,7 +302,7 @@ def _find_target_url(target: str, shard: str | None) -> str:
 
 def _raise_if_no_shard(url: str, shard: str) -> None:
     """Refuse a shard that the cluster at a URL has not: no host would ever open it. There may be no cluster yet."""
-    from lyra.cluster.directory import NoCluster, PostgresDirectory
+    from lyra.cluster.directory import PostgresDirectory
 
     try:
         directory = PostgresDirectory(url, make=False)
