@@ -15,6 +15,7 @@ from acp import helpers
 from lyra import Agent, Kernel, tool
 from lyra.agents.acp.agent_sessions import AgentEditorSession, AgentSessions
 from lyra.agents.acp.editor_agent import EditorAgent
+from lyra.core.rights.capability import Grant
 from lyra.models.sim import SimProvider
 from tests.cli.commands.test_acp import Editor
 
@@ -52,11 +53,11 @@ def painter(*replies: Any, **settings: Any) -> Agent[Any]:
 
 
 @asynccontextmanager
-async def editing(store: Path, agent: Agent[Any]) -> AsyncIterator[tuple[Editor, EditorAgent]]:
+async def editing(store: Path, agent: Agent[Any], **settings: Any) -> AsyncIterator[tuple[Editor, EditorAgent]]:
     """An EditorAgent on a store, and its editor."""
     editor = Editor()
     async with Kernel(store, programs=[agent]) as kernel:
-        face = EditorAgent(AgentSessions(kernel, agent))
+        face = EditorAgent(AgentSessions(kernel, agent, **settings))
         face.on_connect(editor)
         try:
             yield editor, face
@@ -158,3 +159,16 @@ async def test_a_prompt_that_is_cancelled_at_once_is_cancelled(tmp_path: Path) -
         async with asyncio.timeout(30):
             assert (await prompt).stop_reason == "cancelled"
         assert "word word word" not in editor.text()
+
+
+async def test_a_session_that_is_opened_again_has_the_rights_of_today(tmp_path: Path) -> None:
+    """What the user has taken back since counts for it, and what was given since, too."""
+    store, agent = tmp_path / "store.db", painter("Hello.")
+    async with editing(store, agent, grant=lambda: Grant.of(["model.use:**", "tool.use:paint"])) as (_, face):
+        session = await face.new_session(cwd=str(tmp_path))
+        assert process_of(face, session.session_id).grant.allows("tool.use:paint")
+    async with editing(store, agent, grant=lambda: Grant.of(["model.use:**", "tool.use:choose"])) as (_, face):
+        await face.load_session(cwd=str(tmp_path), session_id=session.session_id)
+        grant = process_of(face, session.session_id).grant
+        assert not grant.allows("tool.use:paint")
+        assert grant.allows("tool.use:choose")
