@@ -116,6 +116,14 @@ async def nested_in_a_loop(env: Any, p: Any, q: Any, w: Any) -> Any:
     return answers
 
 
+async def a_while_loop(env: Any, p: Any, q: Any, w: Any) -> Any:
+    answers, left = [], 3
+    while left:
+        answers.append(await p.send(str(left)))
+        left -= 1
+    return answers, await q.send("after")
+
+
 async def nested_and_failing(env: Any, p: Any, q: Any, w: Any) -> Any:
     a = await p.send("x" + await q.send("FAIL"))
     return a, await p.send("more")
@@ -316,6 +324,7 @@ async def zipped(env: Any, p: Any, q: Any, w: Any) -> Any:
 SAME = [
     (nested, 3.0),
     (nested_in_a_loop, 11.0),
+    (a_while_loop, 3.0),
     (nested_and_failing, 1.0),
     (nested_and_ordered, 7.0),
     (a_list_that_grows, 2.0),
