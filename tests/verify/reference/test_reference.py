@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import unified_diff
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,17 @@ FOLDER = Path(__file__).parents[3] / "docs" / "reference"
 
 def test_the_kept_pages_are_the_written_ones():
     """A page that no longer agrees with its table is named, with the command that writes it."""
-    stale = [name for name, page in pages().items() if (FOLDER / name).read_text(encoding="utf-8") != page]
-    assert not stale, f"run `python -m verify reference`: the tables say something else than {stale} in docs/reference"
+    written = pages()
+    stale = [name for name, page in written.items() if (FOLDER / name).read_text(encoding="utf-8") != page]
+    lines = [
+        line
+        for name in stale
+        for line in unified_diff(
+            (FOLDER / name).read_text(encoding="utf-8").split("\n"), written[name].split("\n"), n=0
+        )
+    ]
+    way = "run `python -m verify reference`: the tables say something else than"
+    assert not stale, f"{way} {stale} in docs/reference: {lines[:20]}"
 
 
 def test_a_function_without_an_example_is_named_with_its_place(monkeypatch):
