@@ -277,7 +277,11 @@ def test_calls_in_flight_get_so_long_to_end(
         (("start", "--store", "{url}", "--resources", "gpu"), 2, "error[config]: 'gpu' is no resource"),
         (("start", "--store", "{url}", "--shards", "0"), 2, "error[config]: a cluster has 1 to 4096 shards, not 0"),
         (("start", "--store", "{url}x-y"), 2, "error[config]: schema is "),
-        (("drain", "a", "--store", "{server}&schema=none"), 1, "error[no_cluster]: there is no cluster in postgresql://"),
+        (
+            ("drain", "a", "--store", "{server}&schema=none"),
+            1,
+            "error[no_cluster]: there is no cluster in postgresql://",
+        ),
     ],
 )
 def test_wrong_input_ends_in_one_sentence(
