@@ -10,6 +10,7 @@ import pytest
 
 from lyra.cluster.directory import HostRow, MemoryDirectory, PostgresDirectory
 from lyra.cluster.host import FORMAT, Host
+from lyra.cluster.placement import place
 from lyra.errors import ConfigError, Conflict, NoCluster
 from lyra.kernel import Kernel
 from lyra.store.postgres import PostgresReader, PostgresStore
@@ -109,3 +110,23 @@ def test_a_schema_without_a_cluster_is_told(postgres_server):  # noqa: F811
     with pytest.raises(NoCluster, match="no cluster") as told:
         PostgresDirectory(new_url(postgres_server), make=False)
     assert told.value.code == "no_cluster"
+
+
+def test_rows_of_hosts_that_left_long_ago_are_dropped(postgres_server):  # noqa: F811
+    """One that left a moment ago stays: other hosts may not have heard of it."""
+    with closing(PostgresDirectory(new_url(postgres_server))) as directory:
+        rows = {name: HostRow(name, f"life of {name}", "", "1", 1) for name in ("old", "new", "next")}
+        for name in ("old", "new"):
+            directory.join(rows[name])
+            directory.leave(rows[name])
+        directory._read("UPDATE hosts SET expires_at = expires_at - 100000 WHERE name = 'old' RETURNING name")
+        directory.join(rows["next"])
+        assert {name for (name,) in directory._read("SELECT name FROM hosts")} == {"new", "next"}
+
+
+def test_a_place_near_nothing_is_refused():
+    """A client names the process that a new one is to be near by its address."""
+    view = MemoryDirectory(["s1"], lambda: 0.0).view()
+    assert place(view, {"near": "s1/p7"}) == "s1"
+    with pytest.raises(ConfigError, match="near is 'junk'"):
+        place(view, {"near": "junk"})

@@ -52,6 +52,7 @@ _TABLES: Final = (
         name text PRIMARY KEY, number integer NOT NULL UNIQUE, host text NOT NULL, moves bigint NOT NULL,
         format integer NOT NULL, note text NOT NULL, change bigint NOT NULL)""",
 )
+_LEFT_KEPT_S: Final = 86_400.0  # the row of a host that left
 _NOW: Final = "extract(epoch FROM clock_timestamp())"
 # Each change takes the row of the cluster first: changes become visible in the order of their numbers.
 _CHANGE: Final = "WITH change AS (UPDATE cluster SET changes = changes + 1 RETURNING changes)"
@@ -299,6 +300,8 @@ class PostgresDirectory:
                     name=host.name,
                 )
             ask("DELETE FROM hosts WHERE name = %s", (host.name,))
+            # Rows of hosts that left long ago: the others have heard of it.
+            ask(f"DELETE FROM hosts WHERE state = 'left' AND expires_at < {_NOW} - %s", (_LEFT_KEPT_S,))  # noqa: S608
             tables = (_encode(host.resources), _encode(host.load))
             ask(
                 _JOIN,

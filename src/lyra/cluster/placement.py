@@ -98,6 +98,8 @@ def place(view: View, needs: Mapping[str, Any], here: str = "") -> str:
     near = needs.get("near")
     if near:
         shard, slash, _ = str(near).partition("/")
+        if not (slash or here):
+            raise ConfigError(f"near is {near!r}", hint="name a process by its address, such as s2/p17", key="near")
         return shard if slash else here
     wanted = needs.get("resources") or {}
     able = [row for row in view.alive() if row.state == UP and _has(row, wanted)]
