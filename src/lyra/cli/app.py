@@ -221,7 +221,7 @@ def _make_shared_options(*, hidden: bool, uses_trust: bool = False) -> list[clic
     ]
 
 
-# Of each command and not of the root alone: click keeps the help option of a command's first call, which may be by itself.
+# Of each command, not of the root alone: click keeps the help option of a command's first call, which may be by itself.
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
