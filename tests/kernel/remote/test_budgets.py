@@ -285,6 +285,47 @@ def test_a_portion_that_comes_when_its_process_has_ended_goes_back():
     assert run_in_virtual_time(main()) == (provider.spent, 0, 2)
 
 
+async def pass_on(ctx, shard, most):
+    """Start a spender on another shard, and end."""
+    ctx.spawn(spend_later, most, shard=shard)
+
+
+async def spend_later(ctx, most):
+    await ctx.sleep(10.0)
+    return await spend(ctx, "last", [10], most)
+
+
+async def spend_beside(ctx, first, most):
+    """Spend some, and leave the rest to what a child that has ended by then has started."""
+    done = await spend(ctx, "first", [10], first)
+    await ctx.spawn(pass_on, "c", most, shard="b").wait()
+    return done
+
+
+PROGRAMS += [pass_on, spend_later, spend_beside]
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_loan_that_was_lent_on_before_anything_of_it_was_lent_stays(crashes):
+    """A process that ended had passed a budget on of which it had nothing yet: what it started spends the rest of that
+    budget and no more, also after its shard has moved."""
+    provider = begin()
+
+    async def main():
+        async with Shards("a", "b", "c", programs=PROGRAMS, lease_s=5.0) as shards:
+            handle = shards.kernels["a"].spawn(spend_beside, 1, 100, budget={"usd": 20})
+            await handle.wait()
+            if crashes:
+                shards.crash("b")
+                await shards.open("b")
+            await asyncio.sleep(30.0)
+            await shards.until(lambda: not shards.outstanding())
+            return shards.kernels["a"].processes[handle.pid].budget.usage.usd
+
+    assert run_in_virtual_time(main()) == 20
+    assert provider.spent == 20
+
+
 # ---------------------------------------------------------------------- crashes
 
 STEPS = ("remote.delivered", "remote.taken", "fact.written", "journal.before_commit", "journal.after_commit")

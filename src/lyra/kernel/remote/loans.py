@@ -434,7 +434,9 @@ class Loans(RemotePart):
         core = self._core
         if loan is None or scope is None or scope.members or core.stopping or core.failure is not None:
             return
-        if not scope.is_settled:  # an effect ends with its process, or others have borrowed from it
+        if any(scope in hold.scope._chain for hold in self._holds.values()):
+            return  # it is lent on: `_take_told` comes back when that loan is over, even if nothing is lent of it yet
+        if not scope.is_settled:  # an effect ends with its process
             again = min(2 * look_s, _SETTLE_LOOK_MOST_S)
             core.clock.call_at(core.clock.monotonic() + look_s, lambda: self._settle(name, again))
             return
