@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from lyra.core.budgets.budget import Usage
 from lyra.core.effect import effect
 from lyra.core.faultpoint import SimulatedCrash, intercept
-from lyra.errors import BudgetExceeded
+from lyra.errors import BudgetExceeded, ProcessError
 from lyra.testing import run_in_virtual_time
 from tests.kernel.remote.budget_shards import Provider, Shards
 
@@ -324,6 +325,43 @@ def test_a_loan_that_was_lent_on_before_anything_of_it_was_lent_stays(crashes):
 
     assert run_in_virtual_time(main()) == 20
     assert provider.spent == 20
+
+
+async def wait_for_late(ctx):
+    return (await ctx.spawn(spend_later, 1, shard="b").wait()).reason
+
+
+PROGRAMS += [wait_for_late]
+
+
+def test_a_borrower_that_asks_and_ends_at_once_breaks_nothing():
+    """A child is killed while its shard cannot be heard: that it asked for room, of which there is none, and that it is
+    over comes in one call."""
+    begin()
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with Shards("a", "b", programs=PROGRAMS) as shards:
+            handle = shards.kernels["a"].spawn(wait_for_late, budget={"usd": 9})
+            await shards.until(lambda: shards.kernels["b"].live == 1)
+            is_cut = True
+
+            async def cut(sender: str, _to: str) -> None:
+                if is_cut and sender == "b":
+                    raise ProcessError("it cannot be heard")
+
+            shards.before_deliver = cut
+            b = shards.kernels["b"]
+            await shards.until(lambda: any(loan.asking for loan in b.core.remote.loans.borrowed.values()))
+            (child,) = [process for process in b.processes.values() if process.exit is None]
+            await b.kill(child.pid)
+            is_cut = False
+            await handle.wait()
+            await shards.until(lambda: shards.told["budget.back"] == 1 and not shards.outstanding())
+            gc.collect()
+            return shards.told["budget.ask"], shards.told["budget.back"], loop.complaints
+
+    assert run_in_virtual_time(main()) == (1, 1, [])
 
 
 # ---------------------------------------------------------------------- crashes
