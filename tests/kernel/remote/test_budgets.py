@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from lyra.cluster.calls import answer_call
+from lyra.core import codec
 from lyra.core.budgets.budget import Usage
 from lyra.core.effect import effect
 from lyra.core.faultpoint import SimulatedCrash, intercept
-from lyra.errors import BudgetExceeded, ProcessError
+from lyra.core.naming import get_qualified_name
+from lyra.errors import BudgetExceeded, Overloaded, ProcessError
 from lyra.testing import run_in_virtual_time
 from tests.kernel.remote.budget_shards import Provider, Shards
 
@@ -362,6 +366,56 @@ def test_a_borrower_that_asks_and_ends_at_once_breaks_nothing():
             return shards.told["budget.ask"], shards.told["budget.back"], loop.complaints
 
     assert run_in_virtual_time(main()) == (1, 1, [])
+
+
+async def stay(ctx):
+    await ctx.receive()
+
+
+PROGRAMS += [stay]
+
+
+async def spawn_within(shards: Shards, shard: str, budget: str, program: Any, *args: Any) -> Any:
+    """Start a program in a budget of the cluster whose home is shard "a", as a client does."""
+    host: Any = SimpleNamespace(name="host", kernels=shards.kernels, kernel_of=shards.kernels.__getitem__)
+    within = {"home": "a", "shared": budget, "limits": {"usd": 100}}
+    word = get_qualified_name(program)
+    data = {"shard": shard, "program": word, "args": codec.encode(args), "pid": f"of{budget}", "within": within}
+    return shards.kernels[shard].process(await answer_call(host, "spawn", data))
+
+
+def test_budgets_of_clients_that_were_killed_are_over_after_a_day(monkeypatch):
+    """Where there are as many as there may be, a connection's budget from which nothing was spent for a day makes room
+    for the next; one that has a name stays, and so does one that a process has a loan on. Also after a restart."""
+    monkeypatch.setattr("lyra.kernel.remote.loans.BUDGETS_SHARED_MAX", 4)
+    begin()
+
+    async def main():
+        async with Shards("a", "b", programs=PROGRAMS, lease_s=5.0) as shards:
+
+            def share(name: str) -> list[str]:
+                loans = shards.kernels["a"].core.remote.loans
+                loans.share(name, {"usd": 100})
+                return sorted(loans.shared)
+
+            for name in ("night", "~runs", "~old", "~used"):
+                share(name)
+            sleeper = await spawn_within(shards, "b", "~runs", stay)
+            await asyncio.sleep(80_000)
+            await (await spawn_within(shards, "b", "~used", spend, "x", [10], 3)).wait()
+            with pytest.raises(Overloaded):
+                share("~new")
+            await asyncio.sleep(10_000)
+            shards.crash("a")
+            await shards.open("a")
+            assert share("~new") == ["night", "~new", "~runs", "~used"]
+            with pytest.raises(Overloaded):
+                share("~newer")
+            await sleeper.kill()
+            await shards.until(lambda: not shards.outstanding())
+            return share("~newer")
+
+    assert run_in_virtual_time(main()) == ["night", "~new", "~newer", "~used"]
 
 
 # ---------------------------------------------------------------------- crashes
