@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import closing
 
 import psycopg
@@ -110,6 +111,18 @@ def test_a_schema_without_a_cluster_is_told(postgres_server):  # noqa: F811
     with pytest.raises(NoCluster, match="no cluster") as told:
         PostgresDirectory(new_url(postgres_server), make=False)
     assert told.value.code == "no_cluster"
+
+
+def test_a_cluster_may_be_called_like_a_word_of_sql(postgres_server):  # noqa: F811
+    """`?schema=user` is a cluster like any other, with its shards beside it."""
+    url = re.sub("schema=[a-z0-9_]+", "schema=user", new_url(postgres_server))
+    with closing(PostgresDirectory(url, shards=1)) as directory:
+        assert directory.schema == "user"
+        directory.join(HostRow("a", "life", "127.0.0.1:1", "1", FORMAT))
+        assert directory.assign("s1", "a", 0)
+        PostgresStore(directory.url_of("s1")).close()
+    with closing(PostgresDirectory(url, make=False)) as again:
+        assert again.view().shards["s1"].host == "a"
 
 
 def test_rows_of_hosts_that_left_long_ago_are_dropped(postgres_server):  # noqa: F811
