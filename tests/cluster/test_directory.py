@@ -24,6 +24,9 @@ class NoCarrier:
     async def call(self, address, method, data, *, timeout_s):
         raise AssertionError("no host calls another one here")
 
+    def forget(self, alive):
+        """There is nothing to drop."""
+
     async def close(self):
         """There is nothing to close."""
 
