@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from typing import Concatenate, Protocol, Unpack
 
     from lyra.kernel.programs.lifetime import Lifetimes
-    from lyra.kernel.shared.groups import Groups
 
 
 T = TypeVar("T")
@@ -590,11 +589,10 @@ class Context:
         await suspend(process, journal.waiters)
 
     @property
-    def groups(self) -> Groups:
+    def groups(self) -> Any:
         """Return the groups and blackboards, as `kernel.groups`: on a cluster those of all shards. What is done with
         them is an act: do it in an effect, or a replay does it again."""
-        groups: Groups = self.own_process.core.face.groups
-        return groups
+        return self.own_process.core.face.groups
 
     def agent(self, pid: str | ChildHandle | Any) -> Any:
         """Return the handle on an agent process, by pid or name, or by its address on another shard of the cluster."""
