@@ -70,7 +70,7 @@ async def _spawn(host: Host, data: dict[str, Any]) -> str:
     kernel = host.kernel_of(data["shard"])
     program = kernel.programs.get(data["program"])
     if program is None:
-        raise unknown_program(data["program"])
+        raise unknown_program(data["program"], kernel.programs)
     options: dict[str, Any] = {
         name: data[name] for name in ("name", "budget", "priority", "recovery_attempts", "supervision") if name in data
     }
