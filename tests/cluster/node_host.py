@@ -62,7 +62,7 @@ class ShardNodes:
         def run() -> None:
             for number in numbers:
                 self.runtimes[shard].execute(self.node, {"number": number}, mode)
-            self.runtimes[shard].settle()
+            self.runtimes[shard].evidence(self.node)  # the home has all of it then
 
         await asyncio.to_thread(run)
 
