@@ -71,7 +71,7 @@ async def _spawn(host: Host, data: dict[str, Any]) -> str:
     kernel = host.kernel_of(data["shard"])
     program = kernel.programs.get(data["program"])
     if program is None:
-        raise unknown_program(data["program"])
+        raise unknown_program(data["program"], kernel.programs)
     options: dict[str, Any] = {
         name: data[name] for name in ("name", "budget", "priority", "recovery_attempts", "supervision") if name in data
     }
@@ -137,7 +137,7 @@ async def _kill(host: Host, data: dict[str, Any]) -> None:
 async def _processes(host: Host, data: dict[str, Any]) -> list[dict[str, Any]]:
     """List the processes of the shards that are open here, the live ones only unless `all` is asked for."""
     return [
-        describe_process(shard, process)
+        describe_process(shard, kernel, process)
         for shard, kernel in host.kernels.items()
         if data.get("shard") in (None, shard)
         for process in kernel.processes.values()
@@ -145,8 +145,8 @@ async def _processes(host: Host, data: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def describe_process(shard: str, process: Process) -> dict[str, Any]:
-    """Return a process as `lyra ps` over a cluster shows it."""
+def describe_process(shard: str, kernel: Kernel, process: Process) -> dict[str, Any]:
+    """Return a process as `cluster.processes()` lists it; its parent may be on another shard."""
     parent = process.parent
     return {
         "address": f"{shard}/{process.pid}",
@@ -154,7 +154,7 @@ def describe_process(shard: str, process: Process) -> dict[str, Any]:
         "pid": process.pid,
         "name": process.name,
         "program": process.program,
-        "parent": None if parent is None else f"{shard}/{parent.pid}",
+        "parent": kernel.core.remote.acts.parents.get(process.pid) if parent is None else f"{shard}/{parent.pid}",
         "state": process.state,
         "created_at": process.created_at,
         "spent": process.spent.to_data(),

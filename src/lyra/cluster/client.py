@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from lyra.cluster import placement
 from lyra.cluster.directory import Directory, PostgresDirectory, View
-from lyra.cluster.peers import CallsUnderWay, Carrier, GrpcCarrier
+from lyra.cluster.peers import CallsUnderWay, Carrier, GrpcCarrier, PeerTls
 from lyra.cluster.pipeline_events import follow_pipeline
 from lyra.cluster.shared_calls import SharedBudget, SharedCalls
 from lyra.core import codec
@@ -92,6 +92,7 @@ class Cluster(SharedCalls):
             raise ProcessError("the cluster is not connected", hint="use `async with lyra.cluster.connect(…)`")
         self.view = await self._writer.submit(self.directory.view)
         self._looked_s = self._clock.monotonic()
+        self._carrier.forget({row.address for row in self.view.alive()})
         return self.view
 
     async def _look(self, age_s: float) -> None:
@@ -339,15 +340,23 @@ class _Connecting:
             await self._cluster.close()
 
 
-def connect(url: str, *, budget: Any = None, patience_s: float = PATIENCE_S) -> _Connecting:
+def connect(
+    url: str,
+    *,
+    budget: Any = None,
+    patience_s: float = PATIENCE_S,
+    tls: PeerTls | Mapping[str, str] | None = None,
+) -> _Connecting:
     """Connect to the cluster in a PostgreSQL database: `async with connect(url) as cluster`, or await it.
 
-    With `budget` all that is spawned spends from that one budget, on whatever shard it runs.
+    With `budget` all that is spawned spends from that one budget, on whatever shard it runs. `tls` are the files with
+    which hosts and clients prove themselves, where the hosts have them: `{"cert": …, "key": …, "ca": …}`.
     """
+    proof = PeerTls.of(tls)
 
     async def make() -> Cluster:
         directory = await asyncio.to_thread(PostgresDirectory, url, make=False)
-        cluster = Cluster(directory, GrpcCarrier(directory.secret), patience_s=patience_s)
+        cluster = Cluster(directory, GrpcCarrier(directory.secret, proof), patience_s=patience_s)
         await cluster.__aenter__()
         if budget is not None:
             try:
