@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from lyra.cluster.directory import PostgresDirectory
 from lyra.cluster.host import Host, SetUp
-from lyra.cluster.peers import GrpcCarrier, GrpcListener, refuse_stream
+from lyra.cluster.peers import GrpcCarrier, GrpcListener, PeerTls, refuse_stream
 from lyra.errors import ConfigError, ProcessError
 from lyra.kernel.kernel import Kernel
 
@@ -63,8 +63,9 @@ async def join(
     lease_s: float | None = None,
 ) -> AsyncGenerator[Host, None]:
     """Run a host of the cluster in a database. `shards` and `lease_s` are those of a new cluster."""
+    tls = PeerTls.from_config(config)
     directory = await asyncio.to_thread(PostgresDirectory, url, shards=shards, lease_s=lease_s)
-    listener = GrpcListener(config.cluster.listen, config.cluster.advertise)
+    listener = GrpcListener(config.cluster.listen, config.cluster.advertise, tls)
     hosts: list[Host] = []
 
     async def answer(method: str, data: Any) -> Any:
@@ -80,7 +81,7 @@ async def join(
         await listener.start(answer, directory.secret, hooks.stream)
         host = Host(
             directory,
-            GrpcCarrier(directory.secret),
+            GrpcCarrier(directory.secret, tls),
             name=find_host_name(config),
             address=listener.address,
             setup=hooks.open,

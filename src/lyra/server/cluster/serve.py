@@ -55,8 +55,8 @@ class ClusterServer:
     async def __aenter__(self) -> ClusterServer:
         try:
             self.host = await self._stack.enter_async_context(self._join)
-            carrier = GrpcCarrier(self.host.directory.secret)
-            self._stack.push_async_callback(carrier.close)
+            carrier = self.host.carrier
+            assert isinstance(carrier, GrpcCarrier)
             self._stack.push_async_callback(self._sites.tasks.close)
             front = Front(self.host, self._sites, carrier)
             face = HttpListener(front, self.settings, self._sites.tasks, SystemClock())
