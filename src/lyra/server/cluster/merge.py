@@ -17,6 +17,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from lyra.core.ids import to_address
 from lyra.core.limits import SERVER_PAGE_ITEMS
 from lyra.errors import ConfigError
 
@@ -54,16 +55,14 @@ def write_place(parts: Mapping[str, Any]) -> str:
     return ",".join(f"{shard}={quote(str(value), safe='')}" for shard, value in sorted(parts.items()))
 
 
-def to_address(shard: str, pid: Any) -> Any:
-    """Return the address of a process; what is empty, or is one of another shard already, stands as it is."""
-    return f"{shard}/{pid}" if isinstance(pid, str) and pid and "/" not in pid else pid
-
-
 def _name_processes(shard: str, row: Any, *fields: str) -> Any:
     """Put addresses in place of the pids that a row has."""
     for field in fields:
         value = row.get(field)
-        row[field] = [to_address(shard, pid) for pid in value] if isinstance(value, list) else to_address(shard, value)
+        if isinstance(value, list):
+            row[field] = [to_address(shard, pid) for pid in value]
+        elif isinstance(value, str):
+            row[field] = to_address(shard, value)
     return row
 
 
@@ -91,7 +90,7 @@ def _listed(name: str, key: Callable[[dict[str, Any]], Any], *pids: str) -> Merg
 
 
 def _began(row: dict[str, Any]) -> tuple[float, str]:
-    return row["created_at"] or 0.0, str(row.get("pid") or row.get("id") or "")
+    return float(row["created_at"] or 0.0), str(row.get("pid") or row.get("id") or "")
 
 
 def _begin_processes(query: Query, shards: Sequence[str]) -> Mapping[str, Query]:
@@ -139,7 +138,7 @@ def _join_traces(query: Query, answers: Answers) -> Any:
 
 
 def _trace_end(row: dict[str, Any]) -> float:
-    return float(row["started_at"]) + row["latency_ms"] / 1000
+    return float(row["started_at"] + row["latency_ms"] / 1000)
 
 
 def _join_services(_query: Query, answers: Answers) -> Any:
