@@ -226,6 +226,8 @@ class Host:
             self.row = msgspec.structs.replace(self.row, state=known.state)
         if self._calls.is_waiting:
             self._calls.give_up({row.address for row in view.alive()})
+        if self._beats % _BEATS_A_LOOK == 0:
+            self.carrier.forget({row.address for row in view.alive()})
         self._hurry_posts(before, view)
         if not self._is_leaving:
             await self._act(view, moving, is_steady)
@@ -417,7 +419,7 @@ class Host:
         data = {"to": self.name, "format": self.row.format}
         with suppress(LyraError):
             address = self.view.hosts[giver].address
-            shard = await self.carrier.call(address, "give", data, timeout_s=_GIVE_S)
+            shard = await self._calls.call(self.carrier, address, "give", data, timeout_s=_GIVE_S)
             if shard is not None and shard not in self.kernels:
                 self._begin(str(shard), self._open_shard(str(shard)))  # unless a beat has seen it first
 

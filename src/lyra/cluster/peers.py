@@ -5,8 +5,9 @@ call, `Carrier` how calls reach another host: gRPC here, Ray's actor calls in `r
 is not durable and is made at most once; whatever must not be lost is a post (`lyra.kernel.remote`), which repeats
 itself.
 
-Every call has the cluster's secret, which stands in the directory: who can read that can read everything else too. The
-calls are not encrypted; hosts belong in one private network.
+Every call has the cluster's secret, which stands in the directory: who can read that can read everything else too. With
+`PeerTls` hosts and clients prove to each other that one authority has signed them both; without it the calls are not
+encrypted, and hosts belong in one private network.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from __future__ import annotations
 import asyncio
 import hmac
 import os
-from collections.abc import Awaitable, Callable, Container
-from typing import Any, Final, Protocol
+import ssl
+from collections.abc import Awaitable, Callable, Container, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from lyra.core import codec
 from lyra.core.address import Address
@@ -32,22 +35,88 @@ from lyra.errors import (
 )
 from lyra.kernel.base.tasks import Tasks
 
+if TYPE_CHECKING:
+    from lyra.config import Config
+
 SERVICE: Final = "lyra.cluster.v1.Peer"
 _METHOD: Final = "Call"
 _BYTES_MAX: Final = 256 * 1024 * 1024
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", _BYTES_MAX),
     ("grpc.max_send_message_length", _BYTES_MAX),
-    ("grpc.keepalive_time_ms", 5_000),
+    # A peer that is frozen, or cut off, is noticed after six seconds at the latest.
+    ("grpc.keepalive_time_ms", 3_000),
     ("grpc.keepalive_timeout_ms", 3_000),
+    ("grpc.http2.ping_timeout_ms", 3_000),  # the one above does not reach pings: theirs is a minute
+    ("grpc.http2.max_pings_without_data", 0),  # else none is sent after two, while a call waits for its answer
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 2_000),
     ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.min_reconnect_backoff_ms", 3_000),  # this is how long a connection may take to be made
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
 
+TLS: Final = "tls@"  # before the address of a host that takes calls over TLS only
+_TLS_HINT: Final = (
+    "one authority signs the certificates of all hosts and clients, each for the name that it is called by"
+)
+_UNPROVEN: Final = (
+    "does not prove itself: the authority of cluster.tls_ca has not signed its certificate for that address"
+)
+_TLS_PROBLEMS: Final = (  # by the words of gRPC, which has no code for them
+    ("WRONG_VERSION_NUMBER", "does not take calls over TLS"),
+    ("handshake failed", _UNPROVEN),
+    ("verification check failed", _UNPROVEN),
+    ("Socket closed", "ended the connection: it may know no authority that has signed this certificate"),
+)
+
 Answer = Callable[[str, Any], Awaitable[Any]]  # method and data → answer
+
+
+class PeerTls(NamedTuple):
+    """What a host or a client proves itself with, and knows the others by, as PEM: its certificate chain, the key of
+    that, and the authority that has signed all of theirs."""
+
+    cert: bytes
+    key: bytes
+    ca: bytes
+
+    @classmethod
+    def read(cls, cert: str | None = None, key: str | None = None, ca: str | None = None) -> PeerTls | None:
+        """Read the files; None where none is named."""
+        files = {"tls_cert": cert, "tls_key": key, "tls_ca": ca}
+        missing = [name for name, file in files.items() if file is None]
+        if len(missing) == len(files):
+            return None
+        if cert is None or key is None or ca is None:
+            raise ConfigError(
+                "TLS between hosts needs a certificate, its key and the authority of all hosts",
+                hint=f"set cluster.{missing[0]}, too",
+                key=f"cluster.{missing[0]}",
+            )
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:  # gRPC takes whatever it is given, and then nobody can connect
+            context.load_cert_chain(cert, key, password=lambda: "")
+            context.load_verify_locations(ca)
+            return cls(*[Path(file).read_bytes() for file in (cert, key, ca)])
+        except OSError as error:  # an SSLError is one
+            reason = error.strerror if not isinstance(error, ssl.SSLError) else error.reason or str(error)
+            names = ", ".join(files)
+            raise ConfigError(
+                f"the files of cluster.{names} cannot be used: {reason}", key="cluster.tls_cert"
+            ) from None
+
+    @classmethod
+    def from_config(cls, config: Config) -> PeerTls | None:
+        """Read the files of the settings."""
+        settings = config.cluster
+        return cls.read(settings.tls_cert, settings.tls_key, settings.tls_ca)
+
+    @classmethod
+    def of(cls, files: PeerTls | Mapping[str, str] | None) -> PeerTls | None:
+        """Return what a caller names: files by `cert`, `key` and `ca`."""
+        return files if files is None or isinstance(files, PeerTls) else cls.read(**files)
 
 
 class CallsUnderWay:
@@ -98,6 +167,10 @@ class Carrier(Protocol):
         """Call a host; raises the LyraError that it answered, or Unreachable."""
         ...
 
+    def forget(self, alive: Container[str]) -> None:
+        """Drop what is kept for all hosts but those that are alive, by their addresses."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -124,32 +197,70 @@ def read_answer(data: bytes) -> Any:
 class GrpcCarrier:
     """Carries calls over gRPC, one channel a host."""
 
-    def __init__(self, secret: Secret) -> None:
-        self._grpc = _grpc()
+    def __init__(self, secret: Secret, tls: PeerTls | None = None) -> None:
+        self._grpc = grpc = _grpc()
         self._secret = secret
+        self._credentials = None if tls is None else grpc.ssl_channel_credentials(tls.ca, tls.key, tls.cert)
         self._channels: dict[str, Any] = {}
+        self._closing = Tasks()
 
     async def call(self, address: str, method: str, data: Any, *, timeout_s: float) -> Any:
+        call = self.open_channel(address).unary_unary(f"/{SERVICE}/{_METHOD}")
+        try:
+            told = await call(codec.encode([method, data]), timeout=timeout_s, metadata=self.metadata)
+        except self._grpc.aio.AioRpcError as error:
+            raise self.explain(error, address, timeout_s) from None
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            raise Unreachable(f"host {address} is no part of the cluster any more") from None  # `forget`
+        return read_answer(told)
+
+    def open_channel(self, address: str) -> Any:
+        """Return the channel to a host, which is made at its first call."""
         channel = self._channels.get(address)
         if channel is None:
+            if address.startswith(TLS) and self._credentials is None:
+                raise Unreachable(
+                    f"host {address} takes calls over TLS only", hint="set cluster.tls_cert, tls_key and tls_ca"
+                )
             target = address.rpartition("@")[2]  # a host of Ray's has its actor's name before it
-            channel = self._channels[address] = self._grpc.aio.insecure_channel(target, options=_OPTIONS)
-        call = channel.unary_unary(f"/{SERVICE}/{_METHOD}")
-        metadata = (("authorization", f"Bearer {self._secret.reveal()}"),)
-        try:
-            told = await call(codec.encode([method, data]), timeout=timeout_s, metadata=metadata)
-        except self._grpc.aio.AioRpcError as error:
-            if error.code() == self._grpc.StatusCode.UNAUTHENTICATED:
-                raise Denied(f"host {address} belongs to another cluster: it refuses this one's secret") from None
-            if error.code() == self._grpc.StatusCode.DEADLINE_EXCEEDED:
-                raise DeadlineExceeded(f"host {address} did not answer within {timeout_s:g} s") from None
-            raise Unreachable(f"host {address} cannot be reached: {error.code().name.lower()}") from None
-        return read_answer(told)
+            aio, credentials = self._grpc.aio, self._credentials
+            channel = self._channels[address] = (
+                aio.insecure_channel(target, options=_OPTIONS)
+                if credentials is None
+                else aio.secure_channel(target, credentials, options=_OPTIONS)
+            )
+        return channel
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What each call says of its caller."""
+        return (("authorization", f"Bearer {self._secret.reveal()}"),)
+
+    def explain(self, error: Any, address: str, timeout_s: float) -> LyraError:
+        """Return the error of a call that a host has not answered."""
+        code, told = error.code(), str(error.details())
+        if code == self._grpc.StatusCode.UNAUTHENTICATED:
+            return Denied(f"host {address} belongs to another cluster: it refuses this one's secret")
+        if code == self._grpc.StatusCode.DEADLINE_EXCEEDED:
+            return DeadlineExceeded(f"host {address} did not answer within {timeout_s:g} s")
+        if self._credentials is not None:
+            problem = next((problem for words, problem in _TLS_PROBLEMS if words in told), "")
+            if problem:
+                return Unreachable(f"host {address} {problem}", hint=_TLS_HINT)
+        return Unreachable(f"host {address} cannot be reached: {code.name.lower()}")
+
+    def forget(self, alive: Container[str]) -> None:
+        """Drop the channels to all hosts but those that are alive, by their addresses."""
+        for address in [address for address in self._channels if address not in alive]:
+            self._closing.start(self._channels.pop(address).close(), name=f"lyra-channel {address}")
 
     async def close(self) -> None:
         channels, self._channels = self._channels, {}
         for channel in channels.values():
             await channel.close()
+        await self._closing.close()
 
 
 def make_handler(answer: Answer, secret: Secret) -> Any:
@@ -168,23 +279,29 @@ def make_handler(answer: Answer, secret: Secret) -> Any:
 class GrpcListener:
     """The port at which a host answers the others."""
 
-    def __init__(self, listen: str, advertise: str | None = None) -> None:
+    def __init__(self, listen: str, advertise: str | None = None, tls: PeerTls | None = None) -> None:
         self._listen = Address.parse(listen)
         self._advertise = advertise
+        self._tls = tls
         self._server: Any = None
         self.address = ""  # that the others call
 
     async def start(self, answer: Answer, secret: Secret) -> None:
         # A second host on the same port is an error: it would get a share of the calls for this one.
-        server = _grpc().aio.server(options=(*_OPTIONS, ("grpc.so_reuseport", 0)))
+        grpc, tls, listen = _grpc(), self._tls, str(self._listen)
+        server = grpc.aio.server(options=(*_OPTIONS, ("grpc.so_reuseport", 0)))
         server.add_generic_rpc_handlers((make_handler(answer, secret),))
         try:
-            port = server.add_insecure_port(str(self._listen))
+            if tls is None:
+                port = server.add_insecure_port(listen)
+            else:
+                proof = grpc.ssl_server_credentials([(tls.key, tls.cert)], tls.ca, require_client_auth=True)
+                port = server.add_secure_port(listen, proof)
         except RuntimeError:
             port = 0
         if port == 0:
             raise ConfigError(f"cannot listen on {self._listen}", hint="is the port taken, or the address not here?")
-        self.address = self._advertise or str(Address(self._listen.host, port))
+        self.address = ("" if tls is None else TLS) + (self._advertise or str(Address(self._listen.host, port)))
         self._server = server
         await server.start()
 

@@ -75,7 +75,10 @@ def find_cluster_url(invocation: Invocation, store: str | None) -> str:
 @click.option("--lease", type=click.FloatRange(0.5, 3600), metavar="S", help="The lease of a new cluster, in seconds.")
 @click.option("--resources", metavar="NAME=N,…", help="What this machine has besides: gpu=1,mem=64.")
 @click.option("--drain", type=click.FloatRange(0), metavar="S", help="Seconds that effects in flight get to end.")
-@click.option("--plaintext", is_flag=True, help="Listen where other machines can reach it, in a private network.")
+@click.option("--tls-cert", type=_FILE, metavar="FILE", help="The certificate chain of this host (PEM).")
+@click.option("--tls-key", type=_FILE, metavar="FILE", help="The key of that certificate (PEM).")
+@click.option("--tls-ca", type=_FILE, metavar="FILE", help="The authority that has signed those of all hosts (PEM).")
+@click.option("--plaintext", is_flag=True, help="Listen without TLS where other machines can reach it.")
 @click.option(
     "--ray",
     metavar="ADDRESS",
@@ -157,10 +160,10 @@ def _check_reachable(config: Config) -> None:
     """Refuse an address that other machines reach unless the network is said to be private, and one that names none."""
     settings = config.cluster
     listen = Address.parse(settings.listen)
-    if not listen.is_loopback and not settings.plaintext:
+    if not listen.is_loopback and not settings.plaintext and settings.tls_cert is None:
         raise ConfigError(
             f"{listen} can be reached from other machines, and what hosts tell each other would travel as plain text",
-            hint="in a private network: --plaintext, or [cluster] plaintext = true",
+            hint="give --tls-cert, --tls-key and --tls-ca; in a private network --plaintext does",
             key="cluster.listen",
         )
     if settings.advertise is None and listen.host in _ANYWHERE:
@@ -225,17 +228,18 @@ async def _run_host(
 ) -> None:
     from lyra.cluster.directory import PostgresDirectory
     from lyra.cluster.host import Host
-    from lyra.cluster.peers import GrpcCarrier, GrpcListener
+    from lyra.cluster.peers import GrpcCarrier, GrpcListener, PeerTls
     from lyra.kernel.base.tasks import Tasks
     from lyra.kernel.kernel import Kernel
 
     stopped = asyncio.Event()
     on_stop_signal(stopped.set)
     shards, lease_s = made_with
+    tls = PeerTls.from_config(config)
     directory = await asyncio.to_thread(PostgresDirectory, url, shards=shards, lease_s=lease_s)
     if lease_s not in (None, directory.lease_s):
         note(f"warning: the lease of this cluster is and stays {directory.lease_s:g} s: it was made with it")
-    listener = GrpcListener(config.cluster.listen, config.cluster.advertise)
+    listener = GrpcListener(config.cluster.listen, config.cluster.advertise, tls)
     hosts: list[Host] = []
 
     async def answer(method: str, data: Any) -> Any:
@@ -252,7 +256,7 @@ async def _run_host(
         await listener.start(answer, directory.secret)
         host = Host(
             directory,
-            GrpcCarrier(directory.secret),
+            GrpcCarrier(directory.secret, tls),
             name=find_host_name(config),
             address=listener.address,
             setup=setup,
@@ -323,7 +327,7 @@ def status(invocation: Invocation, /, *, store: str | None, as_json: bool) -> No
     """Say in sentences what is wrong, and show hosts and shards; exit code 1 where something is wrong."""
     import msgspec
 
-    report = asyncio.run(_read_report(find_cluster_url(invocation, store)))
+    report = asyncio.run(_read_report(invocation, find_cluster_url(invocation, store)))
     if as_json:
         document({"well": report.is_well, **msgspec.to_builtins(report)})
     else:
@@ -332,11 +336,12 @@ def status(invocation: Invocation, /, *, store: str | None, as_json: bool) -> No
         click.get_current_context().exit(1)
 
 
-async def _read_report(url: str) -> ClusterReport:
+async def _read_report(invocation: Invocation, url: str) -> ClusterReport:
     from lyra.cluster.observer import ClusterObserver
+    from lyra.cluster.peers import PeerTls
     from lyra.cluster.report import read_report
 
-    async with ClusterObserver(url) as observer:
+    async with ClusterObserver(url, PeerTls.from_config(invocation.config)) as observer:
         return await read_report(observer)
 
 

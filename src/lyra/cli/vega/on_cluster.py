@@ -96,13 +96,16 @@ def _follow(
 ) -> None:
     from lyra.cli.process_io import run_with_ctrl_c
 
+    config = ctx.find_root().obj.config
+
     async def main() -> DurableRun:
         import lyra.cluster
         from lyra.cluster import placement, vega_runs
+        from lyra.cluster.peers import PeerTls
         from lyra.kernel.remote.part import home_of
 
         output.loop = asyncio.get_running_loop()
-        async with lyra.cluster.connect(url) as cluster:
+        async with lyra.cluster.connect(url, tls=PeerTls.from_config(config)) as cluster:
             view = await cluster.refresh()
             program, facts = begun or (b"", {})
             known = None if is_new else await asyncio.to_thread(_find, cluster.directory, run)

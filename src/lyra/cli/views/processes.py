@@ -77,8 +77,9 @@ def _find_cluster(invocation: Invocation, target: str | None) -> ClusterRows | N
     if url is None or not url.startswith(("postgresql://", "postgres://")):
         return None
     from lyra.cli.views.shards import open_cluster
+    from lyra.cluster.peers import PeerTls
 
-    return open_cluster(url)
+    return open_cluster(url, PeerTls.from_config(invocation.config))
 
 
 @contextmanager

@@ -40,6 +40,7 @@ from lyra.errors import ConfigError, LyraError, Overloaded, ProcessError
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.base.waiting import resume
 from lyra.kernel.remote.acts import Acts
+from lyra.kernel.remote.agents import SharedAgents
 from lyra.kernel.remote.asks import Asks
 from lyra.kernel.remote.groups import SharedGroups
 from lyra.kernel.remote.handle import HandleAbroad
@@ -64,7 +65,7 @@ _ACKNOWLEDGED_WITHIN_S: Final = 0.2
 
 # Raised with each kind of post or fact that earlier versions do not know: a shard that a host has opened moves only to
 # hosts that know as much.
-POSTS_FORMAT: Final = 1
+POSTS_FORMAT: Final = 2
 
 # Shard, number of the first post and the posts → number of the last post that the shard has. Raises LyraError.
 Deliver = Callable[[str, int, list[bytes]], Awaitable[int]]
@@ -97,9 +98,10 @@ class Remote(Subsystem):
         self.groups = SharedGroups(parts, self)
         self.schedules = Schedules(parts, self)
         self.services = SharedServices(parts, self)
+        self.agents = SharedAgents(parts, self)
         self.asks = Asks(parts, self)
-        shared: list[RemotePart] = [self.loans, self.shares, self.groups, self.schedules, self.services, self.asks]
-        self.parts: list[RemotePart] = [self.messages, self.acts, self.ties, *shared]
+        shared: list[RemotePart] = [self.loans, self.shares, self.groups, self.schedules, self.services, self.agents]
+        self.parts: list[RemotePart] = [self.messages, self.acts, self.ties, *shared, self.asks]
         self.parts += [make_part(parts, self) for make_part in make or ()]
         for part in self.parts:
             self.state.add(part)
