@@ -323,7 +323,10 @@ class HttpApp:
             raise store_lost()
         if self.parts.is_draining and not may_finish(endpoint):
             raise Overloaded("the server is stopping", hint="ask again when it is back")
-        cookie = CookiePlace.from_headers(headers, scope.get("scheme", "http"), scope.get("root_path", ""))
+        root = scope.get("root_path", "")
+        if self.parts.kernel.core.remote is not None:  # a login is one of all shards
+            root = split_root(scope)[0]
+        cookie = CookiePlace.from_headers(headers, scope.get("scheme", "http"), root)
         is_page = endpoint.group == "pages"
         if is_page and not path:
             return RawAnswer(b"", "text/plain", 303, {"location": with_slash(scope)})
@@ -383,6 +386,8 @@ class HttpApp:
             guard.check_change(identity, endpoint)
         self.parts.open()
         call.base_url = base_url(scope, headers)
+        if self.parts.kernel.core.remote is not None:
+            call.shard = split_root(scope)[1]
         if endpoint.query is not None:
             call.take_query(query)
         call.take_body(b"" if has_no_body(scope, headers) else await guard.read_body(receive, headers))
@@ -550,6 +555,16 @@ def read_path(scope: Any) -> str:
     raw = scope.get("raw_path")
     path: str = scope["path"] if raw is None else raw.partition(b"?")[0].decode("latin-1")
     return path[len(root) :] if root and path.startswith(root) else path
+
+
+_SHARD_ROOT: Final = re.compile(r"(?P<root>.*)/shards/(?P<shard>[a-z0-9.-]+)\Z")
+
+
+def split_root(scope: Any) -> tuple[str, str]:
+    """Return where a cluster is mounted, and the shard that the address names below it (`/shards/SHARD/…`), or ""."""
+    root: str = scope.get("root_path", "")
+    match = _SHARD_ROOT.match(root)
+    return (root, "") if match is None else (match["root"], match["shard"])
 
 
 def base_url(scope: Any, headers: Mapping[str, str]) -> str:

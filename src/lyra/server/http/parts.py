@@ -64,6 +64,7 @@ class HttpParts:
         self.hooks = IncomingHooks(kernel, self.chats, self.deliveries)
         self.is_open = False
         self.is_draining = False
+        self.whole: Any = None  # of the site of all shards of a cluster: it asks them (`server.cluster.whole`)
         self._shared: dict[Callable[[HttpParts], Any], Any] = {}
 
     def get_shared(self, make: Callable[[HttpParts], T]) -> T:
