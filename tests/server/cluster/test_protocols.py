@@ -72,7 +72,7 @@ async def _runs(balancer: Balancer) -> None:
 
 
 async def _pipelines(balancer: Balancer) -> None:
-    pipeline = {"name": "line", "stages": [{"name": "only", "agent": "clerk"}]}
+    pipeline = {"name": "line", "stages": [{"name": "only", "agent": "stage"}]}
     body = {"pipeline": pipeline, "input": "hello"}
     started = [await balancer.ask("POST", "/api/pipelines", json=body) for _ in range(3)]
     for answer in started:
