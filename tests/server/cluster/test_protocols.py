@@ -16,7 +16,6 @@ from tests.server.http.support import in_loop
 from tests.store.conftest import postgres_server  # noqa: F401 - a fixture
 from verify.servers import PostgresServer
 
-
 _ELAPSED = re.compile(r'"elapsed_seconds":[0-9.e-]+')
 
 
