@@ -24,7 +24,7 @@ async def asks(ctx: Context) -> bool | None:
 
 async def writes(ctx: Context, group: str, key: str, count: int) -> int:
     """Join a group, write numbers on its board one after the other, and stay until told to end."""
-    groups = ctx.own_process.core.face.groups
+    groups = ctx.groups
 
     async def join() -> None:
         groups.create(group, exist_ok=True)
@@ -43,7 +43,7 @@ async def writes(ctx: Context, group: str, key: str, count: int) -> int:
 
 async def reads(ctx: Context, group: str) -> dict[str, Any]:
     """Return the board, the members and the version of a group, as its home has them now."""
-    groups = ctx.own_process.core.face.groups
+    groups = ctx.groups
 
     async def read() -> dict[str, Any]:
         seen = await groups.refresh(group)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import closing
 
 import psycopg
 import pytest
 
+from lyra.cluster.backup import _find_runs
 from lyra.cluster.directory import HostRow, MemoryDirectory, PostgresDirectory
 from lyra.cluster.host import FORMAT, Host
 from lyra.cluster.placement import place
 from lyra.errors import ConfigError, Conflict, NoCluster
 from lyra.kernel import Kernel
 from lyra.store.postgres import PostgresReader, PostgresStore
+from lyra.store.postgres_space import PostgresSpace
 from lyra.testing.loop import run
 from tests.cluster.conftest import new_url
 from tests.store.conftest import postgres_server  # noqa: F401 - a fixture
@@ -65,6 +68,28 @@ def test_a_name_that_is_in_use_is_refused():
     run(main())
 
 
+def test_a_cluster_with_the_longest_name_has_runs(postgres_server):  # noqa: F811
+    """PostgreSQL has no names over 63 characters: the schemas of the shards and of the Vega runs of a cluster whose own
+    schema has 50 fit, differ from run to run, and are in its backups."""
+    url = new_url(postgres_server).partition("&schema")[0] + f"&schema={'c' * 50}"
+    directory = PostgresDirectory(url, shards=256)
+    spaces = [PostgresSpace(url, run, directory.signer) for run in ("one", "two")]
+    for space in spaces:
+        space.leave_note(space.name.encode())
+    found = [PostgresSpace(url, run, directory.signer, make=False) for run in ("one", "two")]
+    assert [[data for _, data in space.notes()] for space in found] == [[b"one"], [b"two"]]
+    shard = PostgresStore(directory.url_of("s256"))
+    assert shard.check() == []
+    with psycopg.connect(url.partition("&schema")[0]) as connection:
+        listed = _find_runs(
+            lambda sql, values: connection.execute(sql.replace("?", "%s").encode(), values).fetchall(), directory.schema
+        )
+    assert sorted(f"{directory.schema}_{name}" for name in listed) == sorted(space.schema for space in spaces)
+    for store in (*spaces, *found, shard):
+        store.close()
+    directory.close()
+
+
 def test_numbers_that_are_none_are_left_out(postgres_server):  # noqa: F811
     """A load and resources that were damaged by hand read as empty until the host writes them anew."""
     url = new_url(postgres_server)
@@ -113,6 +138,18 @@ def test_a_schema_without_a_cluster_is_told(postgres_server):  # noqa: F811
     with pytest.raises(NoCluster, match="no cluster") as told:
         PostgresDirectory(new_url(postgres_server), make=False)
     assert told.value.code == "no_cluster"
+
+
+def test_a_cluster_may_be_called_like_a_word_of_sql(postgres_server):  # noqa: F811
+    """`?schema=user` is a cluster like any other, with its shards beside it."""
+    url = re.sub("schema=[a-z0-9_]+", "schema=user", new_url(postgres_server))
+    with closing(PostgresDirectory(url, shards=1)) as directory:
+        assert directory.schema == "user"
+        directory.join(HostRow("a", "life", "127.0.0.1:1", "1", FORMAT))
+        assert directory.assign("s1", "a", 0)
+        PostgresStore(directory.url_of("s1")).close()
+    with closing(PostgresDirectory(url, make=False)) as again:
+        assert again.view().shards["s1"].host == "a"
 
 
 def test_rows_of_hosts_that_left_long_ago_are_dropped(postgres_server):  # noqa: F811

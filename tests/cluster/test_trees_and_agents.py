@@ -75,7 +75,7 @@ async def leads(ctx: Any) -> list[Any]:
     child = ctx.spawn(helper, "a task", shard="s2")
     ended = await child.wait()
     standing = ctx.spawn(helper, shard="s2")
-    agent = ctx.own_process.kernel.agent(standing.pid)
+    agent = ctx.agent(standing.pid)
     return [str(ended.result), str(await agent.ask(ctx, "a question"))]
 
 

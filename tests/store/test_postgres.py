@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import psycopg
 import pytest
@@ -99,6 +100,14 @@ def test_schemas_are_separate_stores(postgres_url: str, store: PostgresStore) ->
     other.append(records(1, 3), 0)
     assert (store.last_seq(), other.last_seq()) == (0, 3)
     other.close()
+
+
+def test_a_schema_may_be_called_like_a_word_of_sql(postgres_url: str) -> None:
+    """`?schema=user` is a store like any other."""
+    with closing(PostgresStore(postgres_url, schema="user")) as made:
+        made.append(records(1, 3), 0)
+    with closing(PostgresStore(postgres_url, schema="user")) as again:
+        assert again.last_seq() == 3
 
 
 # ---------------------------------------------------------------- migrations

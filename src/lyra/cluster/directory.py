@@ -244,7 +244,7 @@ class PostgresDirectory:
             raise ConfigError(f"a cluster has 1 to {SHARDS_MAX} shards, not {shards}", key="shards")
         with self._transaction() as ask:
             ask("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
-            ask(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
+            ask(f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"')  # words of SQL, such as `user`, are names, too
             self._raise_if_store(ask)
             for table in _TABLES:
                 ask(table)

@@ -82,6 +82,7 @@ POSTS_BYTES_AT_ONCE: Final = 4 * 1024 * 1024  # in one call; a larger post trave
 POST_CLIENTS_KEPT: Final = 10_000  # clients of a cluster whose last post a shard remembers
 MESSAGES_ON_TRUST: Final = 64  # that a shard sends to one mailbox of another before it must have asked for room
 BUDGETS_SHARED_MAX: Final = 10_000  # budgets of the whole cluster with one home shard: each is in its every snapshot
+BUDGET_UNUSED_S: Final = 86_400.0  # a connection's budget that nothing spends from is over: its client was killed
 EARLY_RECEIVERS_MAX: Final = 10_000  # processes on their way to a shard for which it puts posts aside
 POSTS_WAITING_MAX: Final = 100_000  # for one shard that does not take them; the next is Overloaded
 EVENTS_AT_ONCE: Final = 2_000  # rows of a shard that one call for its Events looks at: the store is read meanwhile

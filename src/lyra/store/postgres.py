@@ -143,7 +143,7 @@ class PostgresStore(SigningStore):
             with self._transaction("BEGIN"):
                 self._ask("SELECT pg_advisory_xact_lock(?)", (_MIGRATING,))
                 if not self._ask("SELECT 1 FROM pg_namespace WHERE nspname = ?", (self.schema,)):
-                    self._run(f"CREATE SCHEMA {self.schema}")
+                    self._run(f'CREATE SCHEMA "{self.schema}"')  # words of SQL, such as `user`, are names, too
                 for migration in self._pending(self._version()):
                     self._apply(migration, POSTGRES_TYPES)
 

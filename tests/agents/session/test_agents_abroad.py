@@ -47,7 +47,7 @@ pointer = Agent("pointer", model=SimProvider(think), output=Point)
 
 async def asks(ctx, address, count):
     """Ask an agent abroad from a program, in turn."""
-    agent = ctx.own_process.kernel.agent(address)
+    agent = ctx.agent(address)
     return [str(await agent.ask(ctx, f"question {number}")) for number in range(count)]
 
 

@@ -317,3 +317,16 @@ def test_what_is_not_needed_is_not_imported():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_key_of_the_file_is_no_name_of_a_model(home):
+    """Also where it has no form of a key, and no model was asked before: the file is read first."""
+    key = "plain words of the team"
+    users(home, f'[providers.here]\nbase_url = "http://127.0.0.1:9"\napi_key = "{key}"')
+
+    async def main() -> None:
+        await lyra.run(Agent(model=f"here/{key}"), "hi")
+
+    with pytest.raises(ConfigError, match="the name of the model is a key") as caught:
+        run(main())
+    assert key not in f"{caught.value} {caught.value.hint}"

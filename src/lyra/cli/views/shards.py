@@ -217,7 +217,7 @@ class ClusterFold:
     def _add_records(self, shard: str, records: list[ProcessRecord]) -> None:
         for record in records:
             address = f"{shard}/{record.pid}"
-            parent = f"{shard}/{record.parent}" if record.parent else ""
+            parent = f"{shard}/{record.parent}" if record.parent else record.parent_elsewhere
             self.processes.records[address] = msgspec.structs.replace(record, pid=address, parent=parent)
 
     def describe_place(self, record: ProcessRecord) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from lyra.errors import ConfigError, LyraError, Overloaded, ProcessError
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.base.waiting import resume
 from lyra.kernel.remote.acts import Acts
+from lyra.kernel.remote.agents import SharedAgents
 from lyra.kernel.remote.asks import Asks
 from lyra.kernel.remote.groups import SharedGroups
 from lyra.kernel.remote.handle import HandleAbroad
@@ -99,12 +100,14 @@ class Remote(Subsystem):
         self.groups = SharedGroups(parts, self)
         self.schedules = Schedules(parts, self)
         self.services = SharedServices(parts, self)
+        self.agents = SharedAgents(parts, self)
         self.asks = Asks(parts, self)
         self.revoked = Revoked(parts, self)
         self.rates = SharedRates(parts, self)
         self.beside: dict[str, Any] = {}  # what the kernels of one host share; filled in by the cluster
-        shared: list[RemotePart] = [self.loans, self.shares, self.groups, self.schedules, self.services, self.asks]
-        self.parts: list[RemotePart] = [self.messages, self.acts, self.ties, *shared, self.revoked, self.rates]
+        shared: list[RemotePart] = [self.loans, self.shares, self.groups, self.schedules, self.services, self.agents]
+        self.parts: list[RemotePart] = [self.messages, self.acts, self.ties, *shared, self.asks]
+        self.parts += [self.revoked, self.rates]
         self.parts += [make_part(parts, self) for make_part in make or ()]
         for part in self.parts:
             self.state.add(part)
