@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from functools import partial
 from typing import Any
 
 import httpx
@@ -75,7 +76,7 @@ def test_a_login_holds_on_all_shards_and_ends_on_all() -> None:
             assert answer.status_code == 303
             site.cookies = cookie  # a browser that kept it
             for shard in shards:
-                await until(lambda shard=shard: _is(site, shard, 401))
+                await until(partial(_is, site, shard, 401))
 
     run_cluster(main)
 
