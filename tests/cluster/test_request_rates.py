@@ -71,6 +71,19 @@ def test_a_limit_that_is_changed_on_one_shard_holds_on_all() -> None:
     run_cluster(main)
 
 
+def test_what_the_home_has_answered_is_durable() -> None:
+    """Else a home that dies would forget requests that were admitted."""
+
+    async def main() -> None:
+        async with MemoryCluster("a", shards=2) as world:
+            home = world.kernel("s1").core.remote.home_of("rate chat ada")
+            for count in range(1, 4):
+                await _ask(world.kernel(home))
+                assert len(list(world.stores[home].read(kind="rate.counted"))) == count
+
+    run_cluster(main)
+
+
 def test_an_answer_that_is_not_awaited_says_so() -> None:
     """Rather than count each shard by itself."""
 

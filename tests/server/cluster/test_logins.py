@@ -118,7 +118,7 @@ def test_a_login_ends_after_twelve_hours_by_the_wall_clock() -> None:
     """And what was ended early stays ended, also after a restart of all shards and where clocks are minutes apart."""
 
     async def main() -> None:
-        async with Shards("a", "b") as shards:
+        async with Shards("a", "b", options={"snapshot_every_events": 1}) as shards:
             for kernel in shards.kernels.values():
                 kernel.core.remote.revoked.key = b"k" * 32
             logins = {name: SignedLogins(kernel, TokenTable(TOKENS)) for name, kernel in shards.kernels.items()}
