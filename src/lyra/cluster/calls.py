@@ -355,6 +355,7 @@ async def _status(host: Host, _data: dict[str, Any]) -> dict[str, Any]:
     shards = {
         shard: {
             "processes": kernel.live,
+            "open_s": round(kernel.get_system_status().uptime_seconds, 1),
             "waiting_posts": {to: len(posts) for to, posts in kernel.core.remote.state.posts.items()},
             "waiting_since": {to: min(times.values()) for to, times in kernel.core.remote.state.times.items() if times},
         }

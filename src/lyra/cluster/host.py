@@ -60,6 +60,8 @@ _ASKING: Final = "?"  # in place of a shard: one is asked for
 # Shard, what to open and the seams of a shard → a Kernel that is not open.
 MakeKernel = Callable[[str, Any, Seams], Kernel]
 SetUp = Callable[[Kernel], Awaitable[None] | None]
+# The kernel of a shard that is about to close, and the seconds that what is in flight there gets to end.
+BeforeClose = Callable[[Kernel, float], Awaitable[None]]
 
 
 class Host:
@@ -74,6 +76,7 @@ class Host:
         address: str = "",
         programs: Iterable[Any] = (),
         setup: SetUp | None = None,
+        before_close: BeforeClose | None = None,
         make_kernel: MakeKernel | None = None,
         resources: Mapping[str, float] | None = None,
         drain_s: float = DRAIN_S,
@@ -96,6 +99,7 @@ class Host:
         )
         self._programs = tuple(programs)
         self._setup = setup
+        self._before_close = before_close
         self._make_kernel = make_kernel or self._make_plain_kernel
         self._drain_s = drain_s
         self._durability = durability
@@ -107,7 +111,7 @@ class Host:
         self._busy: set[str] = set()  # shards that are being opened, closed or given away
         self._giving: set[str] = set()  # those of them that are given away
         self._moved: set[str] = set()  # those that were opened, closed or given away since the last beat began
-        self._is_leaving = False
+        self._is_leaving = self._is_closed = False
         self._beaten = asyncio.Event()  # set after each beat; a new one is made for the next
         self._beaten_s = self._steady_s = self._clock.monotonic()  # the last beat, and the first one without a gap
         self._beats = 0
@@ -153,8 +157,10 @@ class Host:
 
     async def close(self) -> None:
         """Give the shards away, or leave them free where no host takes them, and leave the cluster. The host beats on
-        until effects in flight have ended, so that it is not taken for dead meanwhile."""
-        self._is_leaving = True
+        until effects in flight have ended, so that it is not taken for dead meanwhile. A second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = self._is_leaving = True
         with suppress(LyraError):
             await self._ask(self.directory.set_state, self.name, DRAINING)
         while self._busy - {_ASKING}:
@@ -297,6 +303,10 @@ class Host:
         """Whether a shard is being opened, closed or given away."""
         return bool(self._busy)
 
+    async def look(self) -> View:
+        """Return the directory as it is now, which the next beat would show."""
+        return await self._ask(self.directory.view)  # type: ignore[no-any-return]
+
     async def until_beaten(self) -> None:
         """Return after the next beat."""
         await self._beaten.wait()
@@ -408,7 +418,10 @@ class Host:
 
     async def _close_kernel(self, shard: str, kernel: Kernel, drain_s: float) -> None:
         try:
-            await kernel.close(drain_s=drain_s if kernel.failure is None else 0.0)
+            drain_s = drain_s if kernel.failure is None else 0.0
+            if self._before_close is not None:
+                await self._before_close(kernel, drain_s)
+            await kernel.close(drain_s=drain_s)
         except Exception as error:  # noqa: BLE001 - its lease runs out by itself
             _log.warning("host %s could not close shard %s in order: %s", self.name, shard, error)
 

@@ -435,6 +435,15 @@ _TABLE: Final = (
         optional=True,
     ),
     SettingKey(
+        "server.cluster",
+        type="flag",
+        default=False,
+        sentence=(
+            "`true` makes `lyra serve` a host of the cluster in `cluster.store`: each host answers every request, "
+            "wherever in the cluster it belongs."
+        ),
+    ),
+    SettingKey(
         "server.connections_max",
         type="count",
         default=limits.SERVER_CONNECTIONS_MAX,

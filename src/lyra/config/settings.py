@@ -114,6 +114,7 @@ class SearchConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    cluster: bool
     connections_max: int
     drain_s: float
     gateway: bool

@@ -155,6 +155,13 @@ class Remote(Subsystem):
         """Return the shard that keeps what several shards share under a name; every shard gives the same."""
         return home_of(name, self.shards)
 
+    def draw_id(self, length: int, prefix: str = "") -> str:
+        """Return a new id whose home is this shard, so that the id says where what it names is."""
+        while True:
+            name = prefix + self.core.entropy.text(length)
+            if self.home_of(name) == self.shard:
+                return name
+
     # ------------------------------------------------------------------ sending
 
     def next_number(self, shard: str) -> int:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 # Who calls, by the headers of the request (names in lower case): a Caller, the name of a user, or None for a stranger.
 Authenticator = Callable[[Mapping[str, str]], "Caller | str | Awaitable[Caller | str | None] | None"]
 
+ANY_HOST: Final = "*"
 LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _HOST: Final = re.compile(r"(?:[a-z0-9_.-]+|\[[0-9a-f:.%]+\])(?::([0-9]{1,5}))?")
 _PORT_MAX: Final = 65_535
@@ -88,15 +89,7 @@ class HttpGuard:
 
     def check_place(self, headers: Mapping[str, str]) -> None:
         """Refuse a request for another host, or of a page of another origin."""
-        host = headers.get("host", "").lower()
-        parts = _HOST.fullmatch(host)
-        if host and (parts is None or int(parts[1] or 0) > _PORT_MAX):  # also two of them, which come joined
-            raise HttpRefusal(400, "a request has one Host: a name or an address, and a port")
-        if "*" not in self._hosts and _host_name(host) not in self._hosts:
-            raise HttpRefusal(421, "this server is not reached under that host", hint="see [server] hosts")
-        origin = headers.get("origin")
-        if origin is not None and _network_place(origin) != host:
-            raise HttpRefusal(403, "pages of other origins may not ask this server")
+        check_place(headers, self._hosts)
 
     async def identify(
         self, headers: Mapping[str, str], query: Iterable[tuple[str, str]], cookie: CookiePlace
@@ -187,46 +180,66 @@ class HttpGuard:
 
     async def read_body(self, receive: Callable[[], Awaitable[Any]], headers: Mapping[str, str]) -> bytes:
         """Return the body, up to the limit and within its time."""
-        length = headers.get("content-length", "")
-        if length.isdigit() and int(length) > self._bytes_max:
-            await self._discard(receive, headers)
-            raise self._too_large()
-        body = bytearray()
-        try:
-            async with asyncio.timeout(self.body_s):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise ClientLeft
-                    body += message.get("body", b"")
-                    if len(body) > self._bytes_max:
-                        del body[:]
-                        await self._discard(receive, headers)
-                        raise self._too_large()
-                    if not message.get("more_body", False):
-                        return bytes(body)
-        except TimeoutError:
-            raise HttpRefusal(
-                408, f"the body did not come within {self.body_s:g} s", headers={"connection": "close"}
-            ) from None
+        return await read_body(receive, headers, self._bytes_max, self.body_s)
 
-    def _too_large(self) -> HttpRefusal:
-        message = f"the request has more than {self._bytes_max} bytes"
-        return HttpRefusal(413, message, hint="see [server] message_bytes_max", headers={"connection": "close"})
 
-    async def _discard(self, receive: Callable[[], Awaitable[Any]], headers: Mapping[str, str]) -> None:
-        if "expect" in headers:  # the client waits to be told whether to send it
-            return
-        size = 0
-        try:
-            async with asyncio.timeout(_DISCARD_S):
-                while size < _DISCARD_BYTES:
-                    message = await receive()
-                    size += len(message.get("body", b""))
-                    if message["type"] == "http.disconnect" or not message.get("more_body", False):
-                        return
-        except TimeoutError:
-            return
+def check_place(headers: Mapping[str, str], hosts: Collection[str]) -> None:
+    """Refuse a request for a host that is not among these names, or of a page of another origin."""
+    host = headers.get("host", "").lower()
+    parts = _HOST.fullmatch(host)
+    if host and (parts is None or int(parts[1] or 0) > _PORT_MAX):  # also two of them, which come joined
+        raise HttpRefusal(400, "a request has one Host: a name or an address, and a port")
+    if ANY_HOST not in hosts and _host_name(host) not in hosts:
+        raise HttpRefusal(421, "this server is not reached under that host", hint="see [server] hosts")
+    origin = headers.get("origin")
+    if origin is not None and _network_place(origin) != host:
+        raise HttpRefusal(403, "pages of other origins may not ask this server")
+
+
+async def read_body(
+    receive: Callable[[], Awaitable[Any]], headers: Mapping[str, str], bytes_max: int, body_s: float = SERVER_BODY_S
+) -> bytes:
+    """Return the body of a request, up to a limit and within a time."""
+    length = headers.get("content-length", "")
+    if length.isdigit() and int(length) > bytes_max:
+        await _discard(receive, headers)
+        raise _too_large(bytes_max)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(body_s):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientLeft
+                body += message.get("body", b"")
+                if len(body) > bytes_max:
+                    del body[:]
+                    await _discard(receive, headers)
+                    raise _too_large(bytes_max)
+                if not message.get("more_body", False):
+                    return bytes(body)
+    except TimeoutError:
+        raise HttpRefusal(408, f"the body did not come within {body_s:g} s", headers={"connection": "close"}) from None
+
+
+def _too_large(bytes_max: int) -> HttpRefusal:
+    message = f"the request has more than {bytes_max} bytes"
+    return HttpRefusal(413, message, hint="see [server] message_bytes_max", headers={"connection": "close"})
+
+
+async def _discard(receive: Callable[[], Awaitable[Any]], headers: Mapping[str, str]) -> None:
+    if "expect" in headers:  # the client waits to be told whether to send it
+        return
+    size = 0
+    try:
+        async with asyncio.timeout(_DISCARD_S):
+            while size < _DISCARD_BYTES:
+                message = await receive()
+                size += len(message.get("body", b""))
+                if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                    return
+    except TimeoutError:
+        return
 
 
 def check_work_limits(kernel: Kernel, user_id: str, endpoint: str) -> Awaitable[None] | None:

@@ -26,7 +26,7 @@ from lyra.server.http.problems import problem_of
 from lyra.server.http.sse import LoggedEvent, SseLog
 from lyra.server.http.webhooks.deliveries import Deliveries
 from lyra.server.http.webhooks.incoming import IncomingHooks
-from lyra.server.owners import OwnedProcesses, owner_if_known
+from lyra.server.owners import OwnedProcesses, draw_id, owner_if_known
 
 if TYPE_CHECKING:
     from lyra.core.clock import Timer
@@ -64,6 +64,7 @@ class HttpParts:
         self.hooks = IncomingHooks(kernel, self.chats, self.deliveries)
         self.is_open = False
         self.is_draining = False
+        self.whole: Any = None  # of the site of all shards of a cluster: it asks them (`server.cluster.whole`)
         self._shared: dict[Callable[[HttpParts], Any], Any] = {}
 
     def get_shared(self, make: Callable[[HttpParts], T]) -> T:
@@ -178,7 +179,7 @@ class PipelineRuns:
 
     async def start(self, caller: Caller, config: Any, envelope: Mapping[str, Any]) -> str:
         """Start a pipeline; its id. It is in the store when this returns, and what is wrong with it is raised here."""
-        run_id = self._kernel.entropy.text(16)
+        run_id = draw_id(self._kernel, 16)
         pid = self.runs.claim(run_id, caller)
         work = {**envelope, "user_id": caller.user_id or "anonymous"}
         events = self._kernel.execute_pipeline(config, work, pid=pid)
