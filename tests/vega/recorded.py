@@ -67,7 +67,14 @@ class Recorded:
         self.path = folder / "runs.db"
 
     def run(
-        self, source: str, name: str = "run", *, model: Any = None, stop_after_s: float | None = None, **facts: Any
+        self,
+        source: str,
+        name: str = "run",
+        *,
+        model: Any = None,
+        stop_after_s: float | None = None,
+        stop_when: asyncio.Event | None = None,
+        **facts: Any,
     ) -> list[str]:
         """What a new run printed; one that is stopped in the middle stays as it is."""
         began = {"id": name, "file": FILE, "sources": {FILE: source}, "model": None, "budget": None, "args": []}
@@ -76,7 +83,7 @@ class Recorded:
         life, lines = self._life(space, vega.compile(source, FILE), model)
         life.world.options.sequential = bool(facts.get("sequential"))
         try:
-            asyncio.run(_until(life.run(began), stop_after_s))
+            asyncio.run(_until(life.run(began), stop_after_s, stop_when))
         except LyraError as error:
             lines.append(f"error: {error.message}")
         finally:
@@ -137,8 +144,14 @@ class Recorded:
             return runs[name].output()
 
 
-async def _until(work: Any, seconds: float | None) -> None:
-    try:
-        await asyncio.wait_for(work, seconds)
-    except TimeoutError:
-        return
+async def _until(work: Any, seconds: float | None, event: asyncio.Event | None = None) -> None:
+    """Await a run until it ends, its time is over or something has happened."""
+    running = asyncio.ensure_future(work)
+    waiting = asyncio.ensure_future(asyncio.Event().wait() if event is None else event.wait())
+    await asyncio.wait((running, waiting), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if not running.done():
+        running.cancel()
+        await asyncio.wait((running,))
+    if not running.cancelled():
+        await running
