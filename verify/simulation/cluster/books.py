@@ -289,9 +289,9 @@ class Books:
         elif row.form == "exit":
             batch.done.add(("told", row.to))
         elif "cast" in message and not row.dropped:
-            pair, last = (message["from"], row.to), self.casts.get((message["from"], row.to), 0)
-            if message["cast"] <= last:
-                yield Violation("broadcast_once", f"{row.to} gets {message['cast']} of {message['from']} after {last}")
+            pair = message["from"], row.to
+            if message["cast"] <= self.casts.get(pair, 0):
+                yield Violation("broadcast_once", f"{row.to} gets {message} after {self.casts[pair]}")
             self.casts[pair] = message["cast"]
         elif "for" in message and not row.dropped:
             sender, number, receiver = message["from"], message["n"], message["for"]

@@ -268,7 +268,7 @@ async def person(ctx: Any, count: int) -> list[str]:
 async def tree(ctx: Any, strategy: str, places: list[str | None]) -> None:
     """Supervise children on several shards, until told to stop."""
     children = [
-        Child(f"kid{index}", kid, (ctx.address, index, strategy), shutdown_s=5.0, **({"shard": place} if place else {}))
+        Child(f"kid{index}", kid, (ctx.address, index, strategy), shutdown_s=5.0, shard=place)
         for index, place in enumerate(places)
     ]
     supervisor = ctx.supervise(children, strategy=strategy, max_restarts=1_000, window_s=1_000_000.0)

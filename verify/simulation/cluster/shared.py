@@ -19,6 +19,7 @@ from lyra.kernel import Kernel, ServiceRequest
 from lyra.kernel.journal import rows
 from lyra.kernel.remote.shares import SHARE_S
 from lyra.kernel.services.service import STATUSES
+from verify.histories import Op
 from verify.simulation.cluster import programs
 from verify.simulation.ledger import Violation
 
@@ -88,7 +89,8 @@ class Shared:
         """Use services and groups on whichever shards are open on a host."""
         rng = make_random(host.rng.getrandbits(32))
         work = [self._dispatch(host, rng)] if self.serving else []
-        await asyncio.gather(*work, *([self._broadcast(host, rng)] if self.has_group else []))
+        work += [self._broadcast(host, rng)] if self.has_group else []
+        await asyncio.gather(*work, *([self._compare(host)] if self._world.has_board else []))
 
     def _pick(self, host: SimHost, rng: ProcessRandom) -> Kernel | None:
         kernels = list(host.host.kernels.values()) if host.host is not None else []
@@ -157,6 +159,27 @@ class Shared:
                 kernel.groups.broadcast(GROUP, {"cast": number, "from": f"{host.machine}/{shard}"})
             except (LyraError, TimeoutError):
                 continue
+
+    async def _compare(self, host: SimHost) -> None:
+        """Compare and write a value of a blackboard, until all is well."""
+        world, rng, known = self._world, host.rng, None
+        for number in range(1, 40):
+            await asyncio.sleep(rng.uniform(0.1, 4.0))
+            kernel, new = self._pick(host, rng), f"{host.machine}.{number}"
+            if kernel is None:
+                continue
+            groups, old = kernel.groups, known if rng.random() < 0.7 else rng.choice([None, known])
+            at, began = len(world.books.compared), world.clock.monotonic()
+            world.books.compared.append(Op("board", "compare", (old, new), None, began, None, host.machine))
+            try:
+                async with asyncio.timeout(15.0):
+                    await groups.create("board", exist_ok=True)
+                    matched = await groups.bb_compare("board", "value", old, new)
+            except (LyraError, TimeoutError):
+                continue  # whether it was written is not known
+            ended = world.clock.monotonic()
+            world.books.compared[at] = Op("board", "compare", (old, new), matched, began, ended, host.machine)
+            known = new if matched else groups.bb_get("board", "value")
 
     # ------------------------------------------------------------------ a client
 

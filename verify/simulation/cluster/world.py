@@ -30,7 +30,6 @@ from lyra.store.protocol import Record
 from lyra.testing.clock import SimClock
 from lyra.testing.loop import Deadlock
 from verify.crash.workload import call_of
-from verify.histories import Op
 from verify.simulation import invariants
 from verify.simulation.cluster import programs
 from verify.simulation.cluster.books import Books
@@ -91,29 +90,7 @@ class SimHost:
                 if self.host._writer is not None:
                     self.host._writer.close()
                 await asyncio.sleep(0.7)
-        await asyncio.gather(world.shared.use(self), *([self._compare()] if world.has_board else []))
-
-    async def _compare(self) -> None:
-        """Compare and write a value of a blackboard on whichever shards are open here, until all is well."""
-        world, known = self.world, None
-        for number in range(1, 40):
-            await asyncio.sleep(self.rng.uniform(0.1, 4.0))
-            kernels = list(self.host.kernels.values()) if self.host is not None else []
-            if world.is_well or not kernels:
-                continue
-            groups, new = self.rng.choice(kernels).groups, f"{self.machine}.{number}"
-            old = known if self.rng.random() < 0.7 else self.rng.choice([None, known])
-            at, began = len(world.books.compared), world.clock.monotonic()
-            world.books.compared.append(Op("board", "compare", (old, new), None, began, None, self.machine))
-            try:
-                async with asyncio.timeout(15.0):
-                    await groups.create("board", exist_ok=True)
-                    matched = await groups.bb_compare("board", "value", old, new)
-            except (LyraError, TimeoutError):
-                continue  # whether it was written is not known
-            ended = world.clock.monotonic()
-            world.books.compared[at] = Op("board", "compare", (old, new), matched, began, ended, self.machine)
-            known = new if matched else groups.bb_get("board", "value")
+        await world.shared.use(self)
 
     def epochs_at_work(self, shard: str) -> list[int]:
         """Return the epochs of the kernels of a shard that perform something here."""
