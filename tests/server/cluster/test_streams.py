@@ -115,7 +115,7 @@ def test_a_host_that_is_stopped_drains(tmp_path: Path, postgres_server: Postgres
                     cluster.client(name) as client,
                     client.stream("POST", "/api/agents/clerk/chat/stream", json=body) as response,
                 ):
-                    return [event async for event in events_of(response)][-1][2]["text"]
+                    return str([event async for event in events_of(response)][-1][2]["text"])
 
             reading = [
                 asyncio.ensure_future(read(name, session_id))

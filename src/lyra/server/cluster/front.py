@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from lyra.errors import Overloaded
+from lyra.errors import Overloaded, Unreachable
 from lyra.server.cluster import merge
 from lyra.server.cluster.feed import follow_all
 from lyra.server.cluster.forwarding import SentRequest, until_client_left, write_answer
@@ -102,6 +102,12 @@ class Front:
         except Exception as error:
             if has_begun:  # the connection breaks off, so that the client does not take the answer for whole
                 raise
+            if isinstance(error, Unreachable):  # no 503, after which clients repeat what may have been done
+                text, hint = (
+                    "the host that was asked has died: what became of the request is not known",
+                    "look, then ask again",
+                )
+                error = HttpRefusal(502, text, hint=hint)
             page = PageRequest(path, query_text(scope), headers, True)
             await send_answer(send, answer_of_problem(error, page, method, match, problem_page))
 
