@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE: Final = 200  # records made in one go
+WORK_DESK: Final = "work.shard"  # the part of a kernel that answers workers: `server.grpc.shared_work.ShardDesk`
 
 
 async def answer_call(host: Host, method: str, data: dict[str, Any]) -> Any:
@@ -112,6 +113,12 @@ async def _share(host: Host, data: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
+async def _rate(host: Host, data: dict[str, Any]) -> dict[str, Any]:
+    """Count a request whose user and endpoint have their home here, if it fits."""
+    answer: dict[str, Any] = await host.kernel_of(data["shard"]).core.remote.rates.answer(data)
+    return answer
+
+
 async def _wait(host: Host, data: dict[str, Any]) -> dict[str, Any] | None:
     """Wait for the end of a process, for so long; None where it lives on."""
     kernel = host.kernel_of(data["shard"])
@@ -183,6 +190,14 @@ async def _table(host: Host, data: dict[str, Any]) -> dict[str, list[dict[str, A
 
 async def _dispatch(host: Host, data: dict[str, Any]) -> Any:
     return await host.kernel_of(data["shard"]).core.remote.services.answer(data)
+
+
+async def _work(host: Host, data: dict[str, Any]) -> Any:
+    """Have the desk of a shard answer a worker that is connected to any host."""
+    desk: Any = host.kernel_of(data["shard"]).parts.get(WORK_DESK)
+    if desk is None:
+        raise elsewhere(host, data["shard"])  # this host serves no workers
+    return await desk.answer(data)
 
 
 async def _whereis(host: Host, data: dict[str, Any]) -> list[str]:
@@ -363,12 +378,14 @@ CALLS: Final[dict[str, Callable[[Host, dict[str, Any]], Awaitable[Any]]]] = {
     "spawn": _spawn,
     "budget": _budget,
     "share": _share,
+    "rate": _rate,
     "wait": _wait,
     "kill": _kill,
     "give": _give,
     "processes": _processes,
     "table": _table,
     "dispatch": _dispatch,
+    "work": _work,
     "whereis": _whereis,
     "interrupts": _interrupts,
     "has_interrupt": _has_interrupt,
