@@ -20,6 +20,7 @@ from lyra.server.cluster.front import Front
 from lyra.server.cluster.reach import Reach
 from lyra.server.cluster.sites import Sites
 from lyra.server.http.face import HttpListener
+from lyra.server.settings import announce, withdraw
 
 if TYPE_CHECKING:
     from lyra.cluster.host import Host, SetUp
@@ -48,6 +49,7 @@ class ClusterServer:
         self.http: Address | None = None
         self._sites = Sites(settings, setup)
         self._join = join(config, url, self._sites, resources=resources, shards=shards, lease_s=lease_s)
+        self._url = url
         self._stack = AsyncExitStack()
         self._faces: list[HttpListener] = []
         self.host: Host
@@ -60,6 +62,8 @@ class ClusterServer:
             face = HttpListener(front, self.settings, self._sites.tasks, SystemClock())
             self._faces.append(face)
             self.http = await face.start()
+            if self.settings.gateway:
+                announce(self._url, self.ready_line()["http"])
         except BaseException:
             await self._stack.aclose()
             raise
@@ -78,6 +82,8 @@ class ClusterServer:
         faces, self._faces = self._faces, []
         if not faces:
             return
+        if self.settings.gateway:
+            withdraw(self._url, self.ready_line()["http"])
         clock = SystemClock()
         until_s = clock.monotonic() + self.settings.drain_s
         try:
