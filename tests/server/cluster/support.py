@@ -25,7 +25,11 @@ MODEL = "anthropic/claude-opus-4-6"
 AGENTS = f"""
 from lyra import Agent
 
+async def stage(_context):
+    return {{"output": {{"said": "hi"}}}}
+
 def setup(kernel):
+    kernel.register_agent("stage", stage)
     kernel.register(Agent("clerk", model="{MODEL}", system="You are short."))
 """
 _schemas = count(1)
@@ -165,11 +169,11 @@ class Cluster:
         self.hosts: dict[str, ServingHost] = {}
 
     async def start(self, *names: str, shards: int = 4, lease_s: float = 1.5, flags: tuple[str, ...] = ()) -> None:
-        """Start hosts; returns when every host answers for every shard."""
+        """Start hosts; returns when they are ready."""
         made = ("--shards", str(shards), "--lease", str(lease_s))
         for name in names:
             self.hosts[name] = ServingHost(self.folder, self.url, name, self.vendor.url, *made, *flags)
-            await self.hosts[name].until_ready()
+        await asyncio.gather(*(self.hosts[name].until_ready() for name in names))
 
     def client(self, name: str, token: str = ADA) -> httpx.AsyncClient:
         """Return a client of one host."""

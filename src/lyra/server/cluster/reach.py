@@ -8,7 +8,7 @@ only reads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _LOOK_S: Final = 0.1  # between two looks at the directory while a shard is open nowhere
 _BUSY: Final = 503
+
+Begin = Callable[[str | None], AsyncGenerator[Any, None]]
 
 
 class ShardAnswer(NamedTuple):
@@ -53,15 +55,36 @@ class Reach:
         return (*own, *(name for name in self.host.view.shards if name not in own))
 
     async def read(self, shard: str, request: SentRequest, *, wait_s: float | None = None) -> AsyncGenerator[Any, None]:
-        """Yield the start of a shard's answer and then its body, from wherever the shard is open; Overloaded where it
-        is open nowhere for so long."""
-        until_s = self._clock.monotonic() + (self.host.view.lease_s + FRONT_WAIT_S if wait_s is None else wait_s)
+        """Yield the start of a shard's answer to a request and then its body."""
+
+        def begin(address: str | None) -> AsyncGenerator[Any, None]:
+            if address is not None:
+                return self.stream(address, HTTP_CALL, {"shard": shard, **request.to_data()})
+            site = self.sites.find(shard)
+            if site is None:
+                raise self._no_host(shard)
+            return read_site(site, request, self.sites.tasks)
+
         may_repeat = request.scope["method"] in ("GET", "HEAD")
+        async with aclosing(self.read_from(shard, begin, may_repeat=may_repeat, wait_s=wait_s)) as pieces:
+            yield as_start(await anext(pieces))
+            async for piece in pieces:
+                yield piece
+
+    async def read_from(
+        self, shard: str, begin: Begin, *, may_repeat: bool = False, wait_s: float | None = None
+    ) -> AsyncGenerator[Any, None]:
+        """Yield what a shard answers, from wherever it is open; Overloaded where it is open nowhere for so long.
+        `begin` makes the call: at the address of another host, or here where there is none."""
+        until_s = self._clock.monotonic() + (self.host.view.lease_s + FRONT_WAIT_S if wait_s is None else wait_s)
         view = self.host.view
         while True:
             try:
-                pieces = self._begin(shard, request, view)
-                start = await anext(pieces)
+                address = None if self.sites.find(shard) is not None else self._address_of(shard, view)
+                pieces = begin(address)
+                first = await anext(pieces)
+            except StopAsyncIteration:  # an answer without a piece
+                return
             except (Conflict, Unreachable) as error:
                 is_certain = bool(error.fields.get("elsewhere") or error.fields.get("unsent"))
                 if not is_certain and not may_repeat:
@@ -71,30 +94,29 @@ class Reach:
                     raise Overloaded(f"shard {shard} is open on no host at the moment", hint=hint) from error
             else:
                 async with aclosing(pieces):
-                    yield as_start(start)
+                    yield first
                     async for piece in pieces:
                         yield piece
                 return
             await asyncio.sleep(_LOOK_S)
             view = await self._look()
 
-    def _begin(self, shard: str, request: SentRequest, view: View) -> AsyncGenerator[Any, None]:
-        """Begin to read the answer of a shard, here or from another host."""
-        site = self.sites.find(shard)
-        if site is not None:
-            return read_site(site, request, self.sites.tasks)
-        data = {"shard": shard, **request.to_data()}
-        return self._carrier.stream(self.address_of(shard, view), HTTP_CALL, data)
+    def stream(self, address: str, method: str, data: Any) -> AsyncGenerator[Any, None]:
+        """Yield what another host answers."""
+        return self._carrier.stream(address, method, data)
 
-    def address_of(self, shard: str, view: View) -> str:
+    def _address_of(self, shard: str, view: View) -> str:
         """Return the address of the other host that has a shard; Conflict where none has it at the moment."""
         row = view.shards.get(shard)
         if row is None:
             raise NoSuchProcess(f"there is no shard {shard[:80]!r}", shard=shard)
         address = view.address_of(shard)
         if address is None or row.host == self.host.name:
-            raise Conflict(f"shard {shard} is open on no host at the moment", elsewhere=True, shard=shard)
+            raise self._no_host(shard)
         return address
+
+    def _no_host(self, shard: str) -> Conflict:
+        return Conflict(f"shard {shard} is open on no host at the moment", elsewhere=True, shard=shard)
 
     async def _look(self) -> View:
         """Return the directory as it is now; requests that ask at once share one look."""
