@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from lyra.errors import Overloaded, Unreachable
+from lyra.errors import LyraError, Overloaded, Unreachable
 from lyra.server.cluster import merge
 from lyra.server.cluster.feed import follow_all
 from lyra.server.cluster.forwarding import SentRequest, until_client_left, write_answer
@@ -34,6 +34,7 @@ from lyra.server.http.endpoint import PageRequest, PathTable, RawAnswer, RouteMa
 from lyra.server.http.guard import LOOPBACK_HOSTS, ClientLeft, check_place, read_body
 from lyra.server.http.problems import HttpRefusal
 from lyra.server.http.sse import Receive, Send
+from lyra.server.token_limit import credential_of
 
 if TYPE_CHECKING:
     from lyra.server.settings import ServeSettings
@@ -55,6 +56,7 @@ class Front:
         self._table = PathTable(reach.sites.endpoints)
         self._hosts: Collection[str] = {*LOOPBACK_HOSTS, settings.http.host, *settings.hosts}
         self._bytes_max = settings.message_bytes_max
+        self._tokens = settings.tokens
         self._answering = 0
         self._endless: set[asyncio.Task[Any]] = set()
         self.is_draining = False
@@ -136,7 +138,7 @@ class Front:
             place, scope, asked = self._enter_shard(path, scope, body)
         else:
             values = {} if match is None else match.values
-            shards = Shards(self._reach.shards, self._reach.pick)
+            shards = Shards(self._reach.shards, self._reach.pick, self._find_user)
             asked = Asked(name, values, query_of(scope["query_string"]), headers, body, shards)
             place = find_place(asked)
         is_direct = place.how in ("one", "new") and not asked.tells_processes
@@ -151,6 +153,14 @@ class Front:
         among = self._endless if name == FEED else None
         if not await until_client_left(receive, work, self._sites.tasks, among):
             raise ClientLeft
+
+    def _find_user(self, headers: Mapping[str, str], named: str) -> str:
+        """Return the user of the token that a request comes with; "" where its site will refuse it."""
+        try:
+            user_id = headers.get("x-user-id", "") or named
+            return self._tokens.caller(credential_of(headers), user_id=user_id).user_id
+        except LyraError:
+            return ""
 
     def _enter_shard(self, path: str, scope: Any, body: bytes) -> tuple[Destination, Any, Asked]:
         """Return where a request below `/shards/NAME` goes, and the request as that site reads it."""
