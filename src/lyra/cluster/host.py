@@ -387,6 +387,7 @@ class Host:
         remote = Remote(parts, shard, self.view.shards, deliver)
         remote.services.call = self.call_shard
         remote.shares.call = self.call_shard
+        remote.asks.call = self.call_shard
         remote.services.is_open = lambda name: self.view.address_of(name) is not None
         remote.acts.place = lambda needs: placement.place(self.view, needs, here=shard)
         return remote

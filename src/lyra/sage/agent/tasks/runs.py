@@ -18,10 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.agent_process import AgentProcess, EventFeed, FeedSink
+from lyra.agents.session.agent_process import AgentProcess, EventFeed
 from lyra.agents.session.events import AgentEvent
 from lyra.agents.session.open_questions import scopes
-from lyra.agents.session.replies import Pending, last_answer
+from lyra.agents.session.replies import FeedSink, Pending, last_answer
 from lyra.agents.session.shared import AgentRuntime, runtime_of
 from lyra.agents.turn.tool_calls import cleanups_of
 from lyra.core.own_files import make_folder
