@@ -8,12 +8,14 @@ ref is the key of its effect, so a replay gets the same answer. Pieces of a stre
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.declaration.output import Content, content_of
 from lyra.agents.session.agent_abroad import AskedAbroad, Fetch, StreamedAnswer, make_question, read_as
-from lyra.agents.session.replies import MarkedReply
+from lyra.agents.session.events import AgentEvent
+from lyra.agents.session.replies import FeedSink, MarkedReply, Pending
 from lyra.core import codec
 from lyra.core.budgets.budget import Limits
 from lyra.core.ids import unique_id
@@ -71,16 +73,17 @@ class ClusterAgent(AskedAbroad):
                     answer = await self._call("ask", data, _WAIT_S + 10.0)
             except asyncio.CancelledError:
                 if key is None:
-                    self._cluster.tasks.start(self._let_go(ref), name=f"lyra-give-up {self.address}")
+                    self._cluster.tasks.start(self.let_go(ref), name=f"lyra-give-up {self.address}")
                 raise
             if key is None:
-                self._cluster.tasks.start(self._let_go(ref), name=f"lyra-answered {self.address}")
+                self._cluster.tasks.start(self.let_go(ref), name=f"lyra-answered {self.address}")
             told: dict[str, Any] = answer
             return told
 
         return fetch
 
-    async def _let_go(self, ref: str) -> None:
+    async def let_go(self, ref: str) -> None:
+        """Give a question up, or forget its answer."""
         with suppress(LyraError):  # the shard forgets it some time
             await self._call("let_go", {"ref": ref}, 10.0)
 
@@ -95,6 +98,16 @@ class ClusterAgent(AskedAbroad):
         if "mark" in answer:
             ctx.own_process.core.taint.mark(ctx.own_process.pid, f"an answer of {self.address}")
         return self._read(answer)
+
+    async def fetch(self, message: Content, *, key: str, tell: Callable[[AgentEvent], object]) -> dict[str, Any]:
+        """Return the answer as it travels, and tell what happens on the way. A failure is an answer, too."""
+        question = make_question(content_of(message), None, None)
+        kernel, tasks = self._outside()
+        streamed = StreamedAnswer(kernel, self._call, tasks)
+        pending: Pending[Any] = Pending(streamed, "", self.address, (), FeedSink(kernel, tell))  # type: ignore[arg-type]
+        streamed.bring(pending, self._put(message, question, key), lambda answer: answer)
+        answer: dict[str, Any] = await pending
+        return answer
 
     async def history(self) -> tuple[Message, ...]:
         told = await self._call("history", {"pid": self.pid}, 10.0)

@@ -164,7 +164,7 @@ class StreamedAnswer:
             await asyncio.wait({reading}, timeout=_LAST_PIECES_S)
             value = read(answer)
             reading.cancel()
-            for event in joined.finish(bytes(answer["text"]).decode()):
+            for event in joined.finish(bytes(answer["text"]).decode()) if answer.get("error") is None else ():
                 sink.put(event)
             pending.answer(value)
         except LyraError as error:
@@ -346,7 +346,7 @@ def attend_questions(questions: OpenQuestions, asks: Asks) -> None:
                 told = describe_answer(pending.result(), process)
             except LyraError as unfit:
                 told = {"error": error_to_row(unfit)}
-        asks.answer(key, told | mark_of(process))
+        asks.answer(key, {**told, "spent": process.spent.to_data()} | mark_of(process))
         if pieces is not None:
             pieces.end()
 
