@@ -13,16 +13,26 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
-import msgspec
-
 from lyra.cluster import placement
 from lyra.cluster.peers import GrpcCarrier
 from lyra.core.clock import SystemClock
-from lyra.core.limits import FRONT_ANSWERS_S, FRONT_WAIT_S
+from lyra.core.limits import FRONT_WAIT_S
 from lyra.errors import Conflict, LyraError, NoSuchProcess, Overloaded, Unreachable
-from lyra.server.cluster.forwarding import AnswerStart, SentRequest, as_head, read_site, until_client_left, write_answer
+from lyra.server.cluster.forwarding import (
+    OF_ALL,
+    AnswerStart,
+    SentRequest,
+    as_head,
+    is_of_all,
+    read_site,
+    until_client_left,
+    write_answer,
+)
+from lyra.server.cluster.lists import follow_events, read_list
 from lyra.server.cluster.places import Asked, Destination, Shards, find_place, needs_body
 from lyra.server.cluster.sites import HTTP_CALL, Sites
+from lyra.server.cluster.whole import WHOLE_NAMES
+from lyra.server.dashboard import cluster
 from lyra.server.dashboard.login import problem_page
 from lyra.server.http.app import (
     answer_of_problem,
@@ -32,6 +42,7 @@ from lyra.server.http.app import (
     query_of,
     read_path,
     send_answer,
+    split_root,
 )
 from lyra.server.http.endpoint import PageRequest, PathTable, RawAnswer, RouteMatch, query_text
 from lyra.server.http.guard import LOOPBACK_HOSTS, ClientLeft, check_place, read_body
@@ -44,6 +55,7 @@ if TYPE_CHECKING:
 
 _LOOK_S: Final = 0.1  # between two looks at the directory while a shard is open nowhere
 _ENDLESS: Final = frozenset({"events.follow"})
+_SHARDS: Final = "/shards/"
 MISSING: Final = b"lyra-missing-shards"
 
 
@@ -64,7 +76,7 @@ class Front:
         self._host = host
         self._sites = sites
         self._carrier = carrier
-        self._table = PathTable(sites.endpoints)
+        self._table = PathTable((*sites.endpoints, *cluster.ENDPOINTS))
         self._hosts: Collection[str] = {*LOOPBACK_HOSTS, settings.http.host, *settings.hosts}
         self._bytes_max = settings.message_bytes_max
         self._has_login = settings.tokens is not None
@@ -73,6 +85,7 @@ class Front:
         self._endless: set[asyncio.Task[Any]] = set()
         self._looking: asyncio.Future[View] | None = None
         self.is_draining = False
+        sites.whole.bind(self, host)
 
     # ------------------------------------------------------------------ what the listener asks of it
 
@@ -101,6 +114,7 @@ class Front:
     # ------------------------------------------------------------------ one request
 
     async def _answer(self, scope: Any, receive: Receive, send: Send) -> None:
+        scope = mount_shard(scope)
         headers, path, method = headers_of(scope), read_path(scope), scope["method"]
         match = self._table.match(path)
         has_begun = False
@@ -137,8 +151,12 @@ class Front:
             body = await read_body(receive, headers, self._bytes_max)
         values = {} if match is None else match.values
         asked = Asked(name, values, query_of(scope["query_string"]), headers, body, self._shards())
-        place = find_place(asked)
-        site = self._sites.find(place.shards[0]) if place.how == "one" else None
+        shard = shard_of(scope)
+        place = asked.at_shard(shard) if shard else find_place(asked)
+        if not shard and name in WHOLE_NAMES:
+            scope = {**scope, OF_ALL: True}
+            place = asked.at_shard(asked.shards.names[0])
+        site = self._sites.find(place.shards[0], is_whole=is_of_all(scope)) if place.how == "one" else None
         if site is not None and name not in _ENDLESS:
             request = _rewrite(scope, match, asked)
             await site(request.scope, request.receive(receive) if is_read else receive, send)
@@ -146,7 +164,7 @@ class Front:
         if not is_read and not has_no_body(scope, headers):
             asked.body = await read_body(receive, headers, self._bytes_max)
         request = _rewrite(scope, match, asked)
-        work = self._send_to(place, request, send)
+        work = self._send_to(name, place, request, send)
         if not await until_client_left(receive, work, self._sites.tasks, self._endless if name in _ENDLESS else None):
             raise ClientLeft
 
@@ -164,18 +182,21 @@ class Front:
         """Return the shards, those that are open here first."""
         view, own = self._host.view, self._sites.list_open()
         names = [*own, *(name for name in view.shards if name not in own)]
-        return Shards(tuple(names), self._pick)
+        return Shards(tuple(names), self.pick)
 
-    def _pick(self) -> str:
+    def pick(self) -> str:
         """Return the shard for new work."""
         return placement.place(self._host.view, {})
 
     # ------------------------------------------------------------------ by where it goes
 
-    async def _send_to(self, place: Destination, request: SentRequest, send: Send) -> None:
+    async def _send_to(self, name: str, place: Destination, request: SentRequest, send: Send) -> None:
+        if name in _ENDLESS and not shard_of(request.scope):
+            await follow_events(self, place.shards, request, send)
+            return
         if place.how == "all":
-            merged, missing = await self._ask_all(place.shards, request)
-            await _send_whole(send, _join(merged), missing)
+            merged, missing = await read_list(self, name, place.shards, request)
+            await _send_whole(send, merged, missing)
             return
         if place.how == "each":
             answers = await self._ask_each(place.shards, request)
@@ -192,21 +213,21 @@ class Front:
     async def _ask_each(self, shards: Collection[str], request: SentRequest) -> list[ShardAnswer]:
         return list(await asyncio.gather(*(self.ask(shard, request) for shard in shards)))
 
-    async def _ask_all(self, shards: Collection[str], request: SentRequest) -> tuple[list[ShardAnswer], list[str]]:
+    async def ask_all(self, requests: Mapping[str, SentRequest], wait_s: float) -> tuple[list[ShardAnswer], list[str]]:
         """Return the answers of the shards that answer in time, and the names of the others."""
 
         async def ask(shard: str) -> ShardAnswer | None:
             try:
-                async with asyncio.timeout(FRONT_ANSWERS_S):
-                    return await self.ask(shard, request, wait_s=FRONT_ANSWERS_S)
+                async with asyncio.timeout(wait_s):
+                    return await self.ask(shard, requests[shard], wait_s=wait_s)
             except (LyraError, TimeoutError):
                 return None
 
-        answers = await asyncio.gather(*(ask(shard) for shard in shards))
+        answers = await asyncio.gather(*(ask(shard) for shard in requests))
         told = [answer for answer in answers if answer is not None]
         if not told:
             raise Overloaded("no shard of the cluster answers at the moment", hint="lyra cluster status says why")
-        return told, sorted(set(shards) - {answer.shard for answer in told})
+        return told, sorted(set(requests) - {answer.shard for answer in told})
 
     async def ask(self, shard: str, request: SentRequest, *, wait_s: float | None = None) -> ShardAnswer:
         """Return the whole answer of a shard."""
@@ -245,7 +266,7 @@ class Front:
 
     def _begin(self, shard: str, request: SentRequest, view: View) -> AsyncGenerator[Any, None]:
         """Begin to read the answer of a shard, here or from another host."""
-        site = self._sites.find(shard)
+        site = self._sites.find(shard, is_whole=is_of_all(request.scope))
         if site is not None:
             return read_site(site, request, self._sites.tasks)
         row = view.shards.get(shard)
@@ -293,17 +314,15 @@ async def _send_whole(send: Send, answer: ShardAnswer, missing: list[str]) -> No
     await send({"type": "http.response.body", "body": answer.body})
 
 
-def _join(answers: list[ShardAnswer]) -> ShardAnswer:
-    """Return the answers of several shards as one: an error of one is that of all, lists are put behind one another."""
-    for answer in answers:
-        if answer.head.status != 200:
-            return answer
-    first = answers[0]
-    if not first.head.header(b"content-type").startswith(b"application/json"):
-        return first._replace(body=b"".join(answer.body for answer in answers))
-    whole = msgspec.json.decode(first.body)
-    for answer in answers[1:]:
-        for name, value in msgspec.json.decode(answer.body).items():
-            if isinstance(value, list):
-                whole[name] = [*whole.get(name, []), *value]
-    return first._replace(body=msgspec.json.encode(whole))
+def mount_shard(scope: Any) -> Any:
+    """Return the scope of a request for the pages of one shard, `/shards/SHARD/…`, as mounted there; else as it is."""
+    path = read_path(scope)
+    if not path.startswith(_SHARDS):
+        return scope
+    shard = path[len(_SHARDS) :].partition("/")[0]
+    return {**scope, "root_path": f"{scope.get('root_path', '')}{_SHARDS}{shard}"}
+
+
+def shard_of(scope: Any) -> str:
+    """Return the shard that the address of a request names; "" where it names none."""
+    return split_root(scope)[1]

@@ -71,8 +71,8 @@ async def _cluster(call: HttpCall) -> RawAnswer:
         region(call, "report", (), well, _sentences(report), data_refresh=_REFRESH_MS),
         region(call, "host-rows", (), tag("h2", "Hosts"), _hosts(call, report), data_refresh=_REFRESH_MS),
         region(call, "shard-rows", (), tag("h2", "Shards"), _shards(call, report), data_refresh=_REFRESH_MS),
-        lead="Each shard is a part of the work with a store of its own, and one host at a time runs it. If a host dies, "
-        f"the others take its shards over when its lease, {report.lease_s:g} s, is over.",
+        lead="Each shard is a part of the work with a store of its own, and one host at a time runs it. If a host "
+        f"dies, the others take its shards over when its lease, {report.lease_s:g} s, is over.",
     )
 
 
