@@ -112,6 +112,12 @@ async def _share(host: Host, data: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
+async def _rate(host: Host, data: dict[str, Any]) -> dict[str, Any]:
+    """Count a request whose user and endpoint have their home here, if it fits."""
+    answer: dict[str, Any] = await host.kernel_of(data["shard"]).core.remote.rates.answer(data)
+    return answer
+
+
 async def _wait(host: Host, data: dict[str, Any]) -> dict[str, Any] | None:
     """Wait for the end of a process, for so long; None where it lives on."""
     kernel = host.kernel_of(data["shard"])
@@ -363,6 +369,7 @@ CALLS: Final[dict[str, Callable[[Host, dict[str, Any]], Awaitable[Any]]]] = {
     "spawn": _spawn,
     "budget": _budget,
     "share": _share,
+    "rate": _rate,
     "wait": _wait,
     "kill": _kill,
     "give": _give,

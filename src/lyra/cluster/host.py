@@ -15,6 +15,7 @@ what the plan gives it. One whose loop a program holds up is slow, not dead: a t
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -117,6 +118,7 @@ class Host:
         self._beats = 0
         self._pulse: Pulse | None = None
         self._calls = CallsUnderWay()
+        self._beside: dict[str, Any] = {}
         self._faults: dict[str, _Fault] = {}  # shards that are this host's and cannot be opened
         self.problem = self._told = ""  # why the last beat failed, and what the log says of it
 
@@ -423,8 +425,11 @@ class Host:
             return int(await self.call_shard(to, "take", data))
 
         remote = Remote(parts, shard, self.view.shards, deliver)
+        remote.beside = self._beside
+        remote.revoked.key = hmac.digest(self.directory.secret.reveal().encode(), b"what shards sign", "sha256")
         remote.services.call = self.call_shard
         remote.shares.call = self.call_shard
+        remote.rates.call = self.call_shard
         remote.services.is_open = lambda name: self.view.address_of(name) is not None
         remote.acts.place = lambda needs: placement.place(self.view, needs, here=shard)
         return remote

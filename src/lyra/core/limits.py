@@ -195,6 +195,7 @@ SERVER_TOKENS_MAX: Final = 10_000  # lines of a token file
 SERVER_TOKEN_CHARS_MIN: Final = 16  # a shorter token can be guessed
 SERVER_ID_CHARS_MAX: Final = 256  # a user or a session in a request
 SERVER_LOGIN_S: Final = 12 * 3600.0  # a person in a browser shows the token again after this
+REVOKED_KEPT: Final = 10_000  # logins that were ended before their time; the one with the least left is dropped first
 SERVER_LOGINS_MAX: Final = 10_000  # people who are logged in; the oldest login is dropped for a new one
 SERVER_TOKEN_LOGINS_MAX: Final = 100  # with one token: its next login drops its own oldest, not another person's
 SERVER_LOGIN_FAILURES: Final = 30  # a minute from one address; then no token is looked at for a while

@@ -1,7 +1,7 @@
 """Requests that go to the site of a shard by a call of hosts, and their answers in pieces.
 
-A request is its ASGI scope and its whole body as plain data. The first piece of an answer is its head, the others are
-its body. A client that leaves ends the call, and the site hears of it as of any client that leaves.
+A request is its ASGI scope and its whole body as plain data. The first piece of an answer is its status and headers,
+the others are its body. A client that leaves ends the call, and the site hears of it as of any client that leaves.
 """
 
 from __future__ import annotations
@@ -34,6 +34,15 @@ class AnswerStart(NamedTuple):
 
     def header(self, name: bytes) -> bytes:
         return next((value for known, value in self.headers if known == name), b"")
+
+    @property
+    def is_stream(self) -> bool:
+        return self.header(b"content-type").startswith(b"text/event-stream")
+
+    @property
+    def is_json(self) -> bool:
+        media = self.header(b"content-type").partition(b";")[0]
+        return media == b"application/json" or media.endswith(b"+json")
 
 
 class SentRequest(NamedTuple):
@@ -79,7 +88,7 @@ class SentRequest(NamedTuple):
 
 
 async def read_site(site: ServedApp, request: SentRequest, tasks: Tasks) -> AsyncGenerator[Any, None]:
-    """Yield the head of a site's answer and then its body. A site whose reader has left goes on by itself, as where a
+    """Yield the start of a site's answer and then its body. A site whose reader has left goes on by itself, as where a
     client closes its connection."""
     pieces: asyncio.Queue[Any] = asyncio.Queue(_WAITING_MAX)
     left = asyncio.Event()
@@ -116,15 +125,15 @@ async def read_site(site: ServedApp, request: SentRequest, tasks: Tasks) -> Asyn
     await work
 
 
-def as_head(piece: Iterable[Any]) -> AnswerStart:
-    """Return the head of an answer that came from another host."""
+def as_start(piece: Iterable[Any]) -> AnswerStart:
+    """Return the start of an answer, also of one that came from another host."""
     status, headers = piece
     return AnswerStart(int(status), [(bytes(name), bytes(value)) for name, value in headers])
 
 
-async def write_answer(head: AnswerStart, pieces: AsyncGenerator[Any, None], send: Send) -> None:
+async def write_answer(start: AnswerStart, pieces: AsyncGenerator[Any, None], send: Send) -> None:
     """Write an answer to the client."""
-    await send({"type": "http.response.start", "status": head.status, "headers": head.headers})
+    await send({"type": "http.response.start", "status": start.status, "headers": start.headers})
     async for piece in pieces:
         await send({"type": "http.response.body", "body": bytes(piece), "more_body": True})
     await send({"type": "http.response.body", "body": b""})

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from lyra.core.ids import to_address
 from lyra.errors import ConfigError, NoSuchProcess
 from lyra.kernel.remote.part import home_of, split_address
 from lyra.server.owners import OwnedPid
@@ -55,6 +56,8 @@ class Asked:
         self.headers = headers
         self.body = body
         self.shards = shards
+        self.is_body_changed = False
+        self.tells_processes = name.partition(".")[0] in _PROCESS_FIELDS
 
     @cached_property
     def data(self) -> dict[str, Any]:
@@ -101,6 +104,35 @@ class Asked:
         return self.at_home(pid if owned is None else owned.rest), pid
 
 
+# The fields of answers that name processes, by the group of the endpoint, and the fields in which there are others.
+_PROCESS_FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    "processes": ("pid", "parent_pid", "child_pids"),
+    "sessions": ("pid",),
+    "runs": ("pid", "of"),
+    "pipelines": ("pid",),
+    "interrupts": ("pid",),
+    "traces": ("pid",),
+}
+_INSIDE: Final = ("children", "spans", "run", "steps", "processes")
+
+
+def name_processes(name: str, shard: str, data: Any) -> Any:
+    """Put addresses in place of the pids in the answer of one shard to an endpoint."""
+    if isinstance(data, list):
+        return [name_processes(name, shard, row) for row in data]
+    if isinstance(data, dict):
+        for field in _PROCESS_FIELDS[name.partition(".")[0]]:
+            value = data.get(field)
+            if isinstance(value, str):
+                data[field] = to_address(shard, value)
+            elif isinstance(value, list):
+                data[field] = [to_address(shard, pid) for pid in value]
+        for field in _INSIDE:
+            if field in data:
+                data[field] = name_processes(name, shard, data[field])
+    return data
+
+
 Rule = Callable[[Asked], Destination]
 
 
@@ -119,7 +151,7 @@ def _all(asked: Asked) -> Destination:
         return Destination("all", asked.shards.names)
     place, pid = asked.to_process(address)
     asked.query = [(name, pid if name == "pid" else value) for name, value in asked.query]
-    return place
+    return Destination("all", place.shards) if place.how == "one" else place
 
 
 def _find(asked: Asked) -> Destination:
@@ -136,6 +168,7 @@ def _by_id(value: str) -> Rule:
 
 def _by_pid(asked: Asked) -> Destination:
     place, asked.values["pid"] = asked.to_process(asked.values["pid"])
+    asked.query = [(name, split_address(value)[1] if name == "process" else value) for name, value in asked.query]
     other = asked.values.get("other", "") or asked.asks("other")
     shard, pid = split_address(other)
     if shard:
@@ -166,7 +199,7 @@ def _by_subject(asked: Asked) -> Destination:
     if not address:
         return asked.new()
     place, pid = asked.to_process(address)
-    asked.body = msgspec.json.encode({**asked.data, "pid": pid})
+    asked.body, asked.is_body_changed = msgspec.json.encode({**asked.data, "pid": pid}), True
     return place
 
 

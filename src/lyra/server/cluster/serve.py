@@ -14,10 +14,10 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from lyra.cluster.joining import join
-from lyra.cluster.peers import GrpcCarrier
 from lyra.core.clock import SystemClock
 from lyra.errors import ConfigError
 from lyra.server.cluster.front import Front
+from lyra.server.cluster.reach import Reach
 from lyra.server.cluster.sites import Sites
 from lyra.server.http.face import HttpListener
 
@@ -55,10 +55,8 @@ class ClusterServer:
     async def __aenter__(self) -> ClusterServer:
         try:
             self.host = await self._stack.enter_async_context(self._join)
-            carrier = self.host.carrier
-            assert isinstance(carrier, GrpcCarrier)
             self._stack.push_async_callback(self._sites.tasks.close)
-            front = Front(self.host, self._sites, carrier)
+            front = Front(Reach(self.host, self._sites), self.settings)
             face = HttpListener(front, self.settings, self._sites.tasks, SystemClock())
             self._faces.append(face)
             self.http = await face.start()

@@ -43,9 +43,8 @@ from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.http.problems import HttpRefusal
 
 if TYPE_CHECKING:
-    from lyra.cluster.host import Host
     from lyra.cluster.report import ClusterReport
-    from lyra.server.cluster.front import Front
+    from lyra.server.cluster.reach import Reach
 
 _ANSWER_S: Final = 2.0  # for a page: a shard that is open nowhere has its part of it missing meanwhile
 # Of a request for a page, what those to the shards have: who asks, and which region.
@@ -57,39 +56,39 @@ _PASSED: Final = frozenset(
 class Whole:
     """Asks all shards for the pages; see the module."""
 
-    _front: Front
-    _host: Host
+    _reach: Reach
+    _pick: Callable[[], str]
 
-    def bind(self, front: Front, host: Host) -> None:
-        self._front = front
-        self._host = host
+    def bind(self, reach: Reach, pick: Callable[[], str]) -> None:
+        self._reach = reach
+        self._pick = pick
 
     @property
     def shards(self) -> list[str]:
-        return list(self._host.view.shards)
+        return list(self._reach.host.view.shards)
 
     async def ask(self, call: HttpCall, path: str, query: str = "") -> tuple[dict[str, bytes], list[str]]:
         """Return what each shard answers the person who asks for a page, and which shards do not answer."""
         request = _request(call, path, query)
-        answers, missing = await self._front.ask_all(dict.fromkeys(self.shards, request), _ANSWER_S)
-        told = {answer.shard: answer.body for answer in answers if answer.head.status == 200}
+        answers, missing = await self._reach.ask_all(dict.fromkeys(self.shards, request), wait_s=_ANSWER_S)
+        told = {answer.shard: answer.body for answer in answers if answer.start.status == 200}
         if not told:
             raise HttpRefusal(
-                answers[0].head.status, "no shard of the cluster answers", hint="the page Cluster says why"
+                answers[0].start.status, "no shard of the cluster answers", hint="the page Cluster says why"
             )
         return told, sorted({*missing, *(answer.shard for answer in answers if answer.shard not in told)})
 
     async def report(self) -> ClusterReport:
-        return await self._host.read_report()
+        return await self._reach.host.read_report()
 
     async def drain(self, host: str, *, undo: bool) -> None:
-        if host not in self._host.view.hosts:
+        if host not in self._reach.host.view.hosts:
             raise ConfigError(f"there is no host {host!r}", key="host")
-        await self._host.set_state(host, UP if undo else DRAINING)
+        await self._reach.host.set_state(host, UP if undo else DRAINING)
 
     def shard_of(self, name: str) -> str:
         """Return the home of an id; of no id the shard for new work."""
-        return home_of(name, self.shards) if name else self._front.pick()
+        return home_of(name, self.shards) if name else self._pick()
 
 
 def _request(call: HttpCall, path: str, query: str) -> SentRequest:

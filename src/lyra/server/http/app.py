@@ -337,7 +337,9 @@ class HttpApp:
         call = HttpCall(self.parts, endpoint, identity, values, headers, path)
         call.client = address
         if not endpoint.is_open:
-            guard.admit(identity, endpoint)
+            asked = guard.admit(identity, endpoint)
+            if asked is not None:
+                await asked
         if endpoint.method == "GET" or endpoint.is_open or identity.has_own_key:  # no act of a person
             return await self._perform(call, identity, query, scope, receive)
         outcome = "failed"

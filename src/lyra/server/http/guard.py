@@ -24,13 +24,15 @@ from urllib.parse import urlsplit
 
 from lyra.core.limits import SERVER_BODY_S
 from lyra.errors import ConfigError, Denied, Unauthenticated
-from lyra.server.http.logins import FORM_FIELD, FORM_HEADER, CookiePlace, LoginTable
+from lyra.kernel.workers.rate_limits import CALLERS, RateLimitConfig
+from lyra.server.http.logins import FORM_FIELD, FORM_HEADER, CookiePlace, LoginTable, make_logins
 from lyra.server.http.problems import HttpRefusal, too_many
 from lyra.server.identity import OPERATOR, USER, Caller, TokenTable
-from lyra.server.token_limit import RequestWindow, TokenLimit, credential_of
+from lyra.server.token_limit import RequestWindow, credential_of
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
+    from lyra.kernel.workers.rate_limits import RateLimitResult
     from lyra.server.http.endpoint import Endpoint
 
 
@@ -78,7 +80,7 @@ class HttpGuard:
         if (tokens is None) == (authenticate is None):
             raise ConfigError("a server has tokens or an authenticator", hint="app(kernel, tokens=…)")
         self._kernel = kernel
-        self.logins = LoginTable(kernel.clock, tokens, TokenLimit.get_shared(kernel))
+        self.logins = make_logins(kernel, tokens)
         self._authenticate = authenticate
         self._hosts = frozenset(host.lower() for host in hosts)
         self._bytes_max = message_bytes_max
@@ -151,13 +153,30 @@ class HttpGuard:
         if not hmac.compare_digest(given.encode("utf-8", "surrogatepass"), identity.form_token.encode()):
             raise HttpRefusal(403, "the form is not of this login", hint="load the page again, then send it again")
 
-    def admit(self, identity: RequestIdentity, endpoint: Endpoint) -> None:
-        """Count a request of the caller; RateLimited where it is one too many."""
+    def admit(self, identity: RequestIdentity, endpoint: Endpoint) -> Awaitable[None] | None:
+        """Count a request of the caller; RateLimited where it is one too many. In a cluster that is to be awaited."""
+        if self._kernel.core.remote is not None:
+            return self._admit_over_shards(identity, endpoint)
         wait_s = 0.0 if self._window.is_unlimited else self._window.admit(identity.caller_key)
         if wait_s:
             raise too_many(wait_s, "more a minute than one caller may make")
         if endpoint.is_work:
             check_work_limits(self._kernel, identity.caller.user_id, endpoint.name)
+        return None
+
+    async def _admit_over_shards(self, identity: RequestIdentity, endpoint: Endpoint) -> None:
+        """Count a request at the home of its caller, whichever hosts the others arrive at."""
+        kernel, limit = self._kernel, self._window.limit
+        if limit is not None:
+            only = RateLimitConfig(requests_per_minute=limit, requests_per_hour=0, requests_per_day=0, burst_size=0)
+            rates = kernel.core.remote.rates
+            result = await rates.check(identity.caller_key, CALLERS, only, durable=False)
+            if not result.allowed:
+                raise too_many(result.retry_after_seconds, "more a minute than one caller may make")
+        if endpoint.is_work:
+            asked = check_work_limits(kernel, identity.caller.user_id, endpoint.name)
+            if asked is not None:
+                await asked
 
     async def read_body(self, receive: Callable[[], Awaitable[Any]], headers: Mapping[str, str]) -> bytes:
         """Return the body, up to the limit and within its time."""
@@ -223,14 +242,26 @@ async def _discard(receive: Callable[[], Awaitable[Any]], headers: Mapping[str, 
         return
 
 
-def check_work_limits(kernel: Kernel, user_id: str, endpoint: str) -> None:
-    """Limits that were set in the kernel for the user or for the endpoint; its defaults are for workers."""
+def check_work_limits(kernel: Kernel, user_id: str, endpoint: str) -> Awaitable[None] | None:
+    """Check limits that were set in the kernel for the user or for the endpoint; its defaults are for workers. Gives
+    what is to be awaited in a cluster."""
     limits = kernel.rate_limiter.state
     if not user_id or (user_id not in limits.users and endpoint not in limits.endpoints):
-        return
+        return None
     result = kernel.check_rate_limit(user_id, endpoint)
+    if kernel.core.remote is not None:
+        return _refuse_later(result)
+    _refuse_over(result)
+    return None
+
+
+def _refuse_over(result: RateLimitResult) -> None:
     if not result.allowed:
         raise too_many(result.retry_after_seconds, result.reason)
+
+
+async def _refuse_later(question: Any) -> None:
+    _refuse_over(await question)
 
 
 class ClientLeft(Exception):
