@@ -135,9 +135,10 @@ class Front:
             values = {} if match is None else match.values
             shards = Shards(self._reach.shards, self._pick)
             asked = Asked(name, values, query_of(scope["query_string"]), headers, body, shards)
-            place = find_place(asked)
             if name in WHOLE_NAMES:
-                scope, place = {**scope, OF_ALL: True}, asked.at_shard(shards.names[0])
+                scope, place = {**scope, OF_ALL: True}, asked.at_shard(self._find_open())
+            else:
+                place = find_place(asked)
         site = (
             self._sites.find(place.shards[0], is_whole=is_of_all(scope))
             if place.how == "one" and not asked.tells_processes
@@ -172,6 +173,11 @@ class Front:
         if self._reach.host.problem:
             raise HttpRefusal(503, "the host cannot reach the cluster")
         return RawAnswer(b'{"status":"ready"}')
+
+    def _find_open(self) -> str:
+        """Return a shard whose host lives, this one's before others."""
+        shards, view = self._reach.shards, self._reach.host.view
+        return next((shard for shard in shards if view.address_of(shard) is not None), shards[0])
 
     def _pick(self) -> str:
         """Return the shard for new work."""

@@ -163,7 +163,7 @@ async def _each_shard(call: HttpCall) -> RawAnswer:
     await gather(call, NOTHING)
     name = call.endpoint.path.strip("/")
     rows = [tag("li", tag("a", shard, href=link(call, f"shards/{shard}/{name}"))) for shard in call.parts.whole.shards]
-    return page(call, call.endpoint.summary, tag("ul", rows), lead=f"Each shard has {name} of its own.")
+    return page(call, name.capitalize(), tag("ul", rows), lead=f"Each shard has {name} of its own.")
 
 
 _LEADS: Final[dict[str, Callable[[HttpCall], Awaitable[str] | str]]] = {

@@ -411,6 +411,7 @@ def figures_region(call: HttpCall) -> Html:
         call,
         "figures",
         FIGURES_EVENTS,
+        tag("span", f"shard {call.shard}", class_="figure") if call.shard else None,
         figures_bar(figures),
         source=link(call, "figures"),
         every_ms=1_000,
@@ -486,7 +487,9 @@ def _nav(call: HttpCall) -> Html:
             "a",
             item.label,
             # Its room is there without a question, too: one that comes moves no link.
-            join(" ", tag("span", waiting or None, class_="count")) if item.path == "/inbox" else None,
+            join(" ", tag("span", waiting or None, class_="count"))
+            if item.path == "/inbox" and not call.shard
+            else None,
             href=root + item.path.lstrip("/"),
             aria_current="page" if item.path == here else None,
             data_key=item.key,
