@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE: Final = 200  # records made in one go
+WORK_DESK: Final = "work.shard"  # the part of a kernel that answers workers: `server.grpc.shared_work.ShardDesk`
 
 
 async def answer_call(host: Host, method: str, data: dict[str, Any]) -> Any:
@@ -189,6 +190,14 @@ async def _table(host: Host, data: dict[str, Any]) -> dict[str, list[dict[str, A
 
 async def _dispatch(host: Host, data: dict[str, Any]) -> Any:
     return await host.kernel_of(data["shard"]).core.remote.services.answer(data)
+
+
+async def _work(host: Host, data: dict[str, Any]) -> Any:
+    """Have the desk of a shard answer a worker that is connected to any host."""
+    desk: Any = host.kernel_of(data["shard"]).parts.get(WORK_DESK)
+    if desk is None:
+        raise elsewhere(host, data["shard"])  # this host serves no workers
+    return await desk.answer(data)
 
 
 async def _whereis(host: Host, data: dict[str, Any]) -> list[str]:
@@ -376,6 +385,7 @@ CALLS: Final[dict[str, Callable[[Host, dict[str, Any]], Awaitable[Any]]]] = {
     "processes": _processes,
     "table": _table,
     "dispatch": _dispatch,
+    "work": _work,
     "whereis": _whereis,
     "interrupts": _interrupts,
     "has_interrupt": _has_interrupt,

@@ -20,6 +20,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from glob import glob
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -42,6 +43,7 @@ from lyra.kernel.kernel import Kernel
 from lyra.kernel.remote.posts import POSTS_FORMAT, Remote
 from lyra.kernel.seams import Seams
 from lyra.store.migrations import LATEST
+from lyra.vesper.evidence.shared import SharedEvidence
 
 if TYPE_CHECKING:
     from lyra.kernel.assembly import KernelParts
@@ -424,7 +426,8 @@ class Host:
             data = {"shard": to, "from": shard, "first": first, "posts": posts}
             return int(await self.call_shard(to, "take", data))
 
-        remote = Remote(parts, shard, self.view.shards, deliver)
+        key = self.directory.signer.derive(b"vesper inputs")
+        remote = Remote(parts, shard, self.view.shards, deliver, [partial(SharedEvidence, key=key)])
         remote.beside = self._beside
         remote.revoked.key = hmac.digest(self.directory.secret.reveal().encode(), b"what shards sign", "sha256")
         remote.services.call = self.call_shard

@@ -149,6 +149,49 @@ def test_the_limit_holds_when_its_home_dies(seed):
     assert most_above(CALLS, 100) <= 60 + 1e-3
 
 
+async def ping_twice(ctx, count, at_s, limit):
+    """Call once, and at a later time so often that the rest of the share is used."""
+    await ctx.do(ping, rate_limit=RateLimit(**limit))
+    await asyncio.sleep(max(0.0, at_s - asyncio.get_running_loop().time()))
+    for _ in range(count):
+        await ctx.do(ping, rate_limit=RateLimit(**limit))
+
+
+PROGRAMS += [ping_twice]
+
+
+def test_a_new_home_waits_until_the_shares_of_the_old_one_are_over():
+    """The home dies when it has lent a share, and comes back at once: it lends, and refills, nothing that is still to
+    be used."""
+    CALLS.clear()
+    limit = {"requests_per_minute": 600, "burst": 10}
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with RatedShards("a", "b", "c", programs=PROGRAMS, lease_s=5.0) as shards:
+            await shards.kernels["a"].spawn(ping_many, 1, limit).wait()
+            (home,) = [name for name, kernel in shards.kernels.items() if kernel.core.remote.shares._buckets]
+            holder, other = [name for name in shards.names if name != home]
+            await asyncio.sleep(3.0)
+            CALLS.clear()
+            began_s = loop.time()
+            first = shards.kernels[holder].spawn(ping_twice, 3, began_s + 0.9, limit)
+            await shards.until(lambda: len(CALLS) == 1)
+            shards.crash(home)
+            await shards.open(home)
+            assert loop.time() < began_s + 0.2
+            await asyncio.sleep(0.5)
+            second = shards.kernels[other].spawn(ping_on, began_s + 4.0, limit)
+            for handle in (first, second):
+                await handle.wait()
+            return began_s
+
+    began_s = run_in_virtual_time(main())
+    assert most_above(CALLS, 10) <= 10 + 1e-3
+    assert sum(at - began_s < 1.0 for at in CALLS) == 4  # the share of the old home, and nothing else
+    assert len(CALLS) > 20
+
+
 def test_a_call_that_is_not_to_wait_is_refused_by_what_all_shards_have_used():
     CALLS.clear()
 

@@ -25,7 +25,11 @@ MODEL = "anthropic/claude-opus-4-6"
 AGENTS = f"""
 from lyra import Agent
 
+async def stage(_context):
+    return {{"output": {{"said": "hi"}}}}
+
 def setup(kernel):
+    kernel.register_agent("stage", stage)
     kernel.register(Agent("clerk", model="{MODEL}", system="You are short."))
 """
 _schemas = count(1)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.server.cluster.support import events_of, serving
+from tests.server.cluster.support import Cluster, events_of, serving
 from tests.server.http.support import in_loop
 from tests.store.conftest import postgres_server  # noqa: F401 - a fixture
 from verify.servers import PostgresServer
@@ -89,3 +90,67 @@ def test_a_stream_is_read_on_at_another_host_after_kill_9(tmp_path: Path, postgr
             assert len(cluster.vendor.requests) > asked + 1  # the turn was taken up on the other host
 
     in_loop(main())
+
+
+def test_a_host_that_is_stopped_drains(tmp_path: Path, postgres_server: PostgresServer) -> None:  # noqa: F811
+    """SIGTERM: the ready line named the host; it is not ready any more and refuses what is new, answers under way are
+    finished, also those that came by the other host, and then its shards are open there. The exit code is 0."""
+
+    async def main() -> None:
+        async with serving(tmp_path, postgres_server.url, "a", "b") as cluster:
+            assert cluster.hosts["a"].ready["host"] == "a"
+            assert cluster.hosts["a"].ready.keys() == {"host", "http", "peers"}
+            held: dict[str, str] = {}
+            async with cluster.client("b") as client:
+                while len(held) < 2:
+                    answer = await client.post("/api/agents/clerk/chat", json={"message": "hello"})
+                    session_id = answer.json()["session_id"]
+                    held.setdefault(cluster.owner_of(session_id), session_id)
+            cluster.vendor.hold()
+            asked = len(cluster.vendor.requests)
+
+            async def read(name: str, session_id: str) -> str:
+                body = {"message": "tell", "session_id": session_id}
+                async with (
+                    cluster.client(name) as client,
+                    client.stream("POST", "/api/agents/clerk/chat/stream", json=body) as response,
+                ):
+                    return [event async for event in events_of(response)][-1][2]["text"]
+
+            reading = [
+                asyncio.ensure_future(read(name, session_id))
+                for name, session_id in zip("ab", held.values(), strict=True)
+            ]
+            reading.append(asyncio.ensure_future(_follow_events(cluster)))
+            await cluster.vendor.until_asked(asked + 2)
+            stopping = asyncio.ensure_future(cluster.hosts["a"].stop())
+            async with cluster.client("a") as client:
+                while (ready := await client.get("/readyz")).status_code == 200:
+                    await asyncio.sleep(0.02)
+                assert ready.status_code == 503
+                refused = await client.post("/api/agents/clerk/chat", json={"message": "new"})
+                assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
+                assert "retry-after" in refused.headers
+            cluster.vendor.finish()
+            texts = await asyncio.gather(*reading[:2])
+            assert texts == ["The 2. answer is here."] * 2
+            code, told = await stopping
+            assert (code, "stopping" in told) == (0, True), told
+            del cluster.hosts["a"]
+            async with cluster.client("b") as client:
+                for session_id in held.values():
+                    assert cluster.owner_of(session_id) == "b"
+                    body = {"message": "more", "session_id": session_id}
+                    more = await client.post("/api/agents/clerk/chat", json=body)
+                    assert more.json()["text"] == "The 3. answer is here."
+            reading[-1].cancel()
+
+    in_loop(main())
+
+
+async def _follow_events(cluster: Cluster) -> str:
+    """Read the events of all shards by the host that stays: they hold up nothing."""
+    async with cluster.client("b") as client, client.stream("GET", "/api/events") as response:
+        async for _ in response.aiter_lines():
+            pass
+    return ""

@@ -179,9 +179,13 @@ def check_reachable(config: Config) -> None:
 
 
 def join_setups(setups: Sequence[tuple[str, Callable[[Any], Any]]]) -> Callable[[Any], Awaitable[None]]:
-    """Return a function that runs all of them on a kernel; what one raises is told with its file."""
+    """Return a function that runs all of them on a kernel, which workers serve then; what one raises is told with its
+    file."""
 
     async def run(kernel: Any) -> None:
+        from lyra.server.grpc.shared_work import open_desk
+
+        open_desk(kernel)
         for file, setup in setups:
             try:
                 prepared = setup(kernel)

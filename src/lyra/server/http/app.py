@@ -231,12 +231,12 @@ class HttpApp:
     @property
     def is_busy(self) -> bool:
         """Whether a request is being answered, or work that was begun here is under way and waits for no person."""
-        return self.is_answering or bool(self.parts.chats.running) or self.parts.pipelines.is_busy
+        return self._answering > 0 or bool(self.parts.chats.running) or self.parts.pipelines.is_busy
 
     @property
     def is_answering(self) -> bool:
-        """Whether a request is being answered."""
-        return self._answering > 0
+        """Whether a request is being answered, besides those that read the events of the kernel without an end."""
+        return self._answering > self.parts.feed.readers
 
     def open(self) -> None:
         """Begin to listen to the kernel; a second call changes nothing."""
