@@ -30,6 +30,7 @@ from lyra.errors import (
     Denied,
     InternalError,
     LyraError,
+    Overloaded,
     Unreachable,
     error_from_data,
     error_to_data,
@@ -340,7 +341,9 @@ def make_handler(answer: Answer, secret: Secret, stream: AnswerStream | None = N
 
 def refuse_stream(method: str, _data: Any) -> NoReturn:
     """Refuse a call whose answer comes in pieces: this host has no such answers."""
-    raise ConfigError(f"this host does not know the call {method!r}", hint="is it one of `lyra serve --cluster`?")
+    raise Overloaded(
+        f"the host that has the shard serves no requests ({method})", hint="start it with `lyra serve --cluster`"
+    )
 
 
 class GrpcListener:

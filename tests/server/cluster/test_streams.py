@@ -115,7 +115,7 @@ def test_a_host_that_is_stopped_drains(tmp_path: Path, postgres_server: Postgres
                     cluster.client(name) as client,
                     client.stream("POST", "/api/agents/clerk/chat/stream", json=body) as response,
                 ):
-                    return [event async for event in events_of(response)][-1][2]["text"]
+                    return str([event async for event in events_of(response)][-1][2]["text"])
 
             reading = [
                 asyncio.ensure_future(read(name, session_id))
@@ -154,3 +154,37 @@ async def _follow_events(cluster: Cluster) -> str:
         async for _ in response.aiter_lines():
             pass
     return ""
+
+
+def test_requests_go_on_while_a_host_is_gone(tmp_path: Path, postgres_server: PostgresServer) -> None:  # noqa: F811
+    """Just after a host was killed new work goes to the shards that are open, at once; a request for a shard of the
+    dead host waits until it is open again, and lists name the shards that are missing meanwhile."""
+
+    async def main() -> None:
+        async with serving(tmp_path, postgres_server.url, "a", "b", lease_s=4.0) as cluster:
+            held: dict[str, str] = {}
+            async with cluster.client("a") as client:
+                while len(held) < 2:
+                    answer = await client.post("/api/agents/clerk/chat", json={"message": "hello"})
+                    session_id = answer.json()["session_id"]
+                    held.setdefault(cluster.owner_of(session_id), session_id)
+                lost = {shard for shard, host in cluster.owners().items() if host == "b"}
+                await cluster.kill("b")
+                began_s = asyncio.get_running_loop().time()
+                new = [client.post("/api/agents/clerk/chat", json={"message": "hello"}) for _ in range(8)]
+                for made in await asyncio.gather(*new):
+                    assert made.status_code == 200, made.text
+                    assert cluster.home_of(made.json()["session_id"]) not in lost
+                listed = await client.get("/api/sessions")
+                took_s = asyncio.get_running_loop().time() - began_s
+                if took_s < 4.0:  # before the lease of the dead host was over
+                    assert listed.headers["lyra-missing-shards"] == ", ".join(sorted(lost))
+                    assert listed.json()["missing_shards"] == sorted(lost)
+                body = {"message": "more", "session_id": held["b"]}
+                more = await client.post("/api/agents/clerk/chat", json=body)
+                assert more.json()["text"] == "The 2. answer is here.", more.text
+                listed = await client.get("/api/sessions")
+                assert "lyra-missing-shards" not in listed.headers
+                assert len(listed.json()["sessions"]) >= 10
+
+    in_loop(main())

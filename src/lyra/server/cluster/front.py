@@ -14,8 +14,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from lyra.cluster import placement
-from lyra.errors import LyraError, Overloaded
+from lyra.errors import LyraError, Overloaded, Unreachable
 from lyra.server.cluster import merge
 from lyra.server.cluster.feed import follow_all
 from lyra.server.cluster.forwarding import SentRequest, until_client_left, write_answer
@@ -105,6 +104,12 @@ class Front:
         except Exception as error:
             if has_begun:  # the connection breaks off, so that the client does not take the answer for whole
                 raise
+            if isinstance(error, Unreachable):  # no 503, after which clients repeat what may have been done
+                text, hint = (
+                    "the host that was asked has died: what became of the request is not known",
+                    "look, then ask again",
+                )
+                error = HttpRefusal(502, text, hint=hint)
             page = PageRequest(path, query_text(scope), headers, True)
             await send_answer(send, answer_of_problem(error, page, method, match, problem_page))
 
@@ -125,6 +130,7 @@ class Front:
             return
         if self.is_draining and (endpoint is None or not may_finish(endpoint) or name == FEED):
             raise Overloaded("the server is stopping", hint="ask again: another host answers")
+        await self._reach.until_placed()
         has_body = not has_no_body(scope, headers)
         is_read = has_body and needs_body(name)
         body = await read_body(receive, headers, self._bytes_max) if is_read else b""
@@ -132,10 +138,11 @@ class Front:
             place, scope, asked = self._enter_shard(path, scope, body)
         else:
             values = {} if match is None else match.values
-            shards = Shards(self._reach.shards, self._pick, self._find_user)
+            shards = Shards(self._reach.shards, self._reach.pick, self._find_user)
             asked = Asked(name, values, query_of(scope["query_string"]), headers, body, shards)
             place = find_place(asked)
-        site = self._sites.find(place.shards[0]) if place.how == "one" and not asked.tells_processes else None
+        is_direct = place.how in ("one", "new") and not asked.tells_processes
+        site = self._sites.find(place.shards[0]) if is_direct else None
         if site is not None:
             request = _rewrite(scope, match, asked)
             await site(request.scope, request.receive(receive) if is_read else receive, send)
@@ -161,7 +168,7 @@ class Front:
         if shard not in self._reach.host.view.shards:
             raise HttpRefusal(404, "there is no such shard", hint="GET /cluster lists them")
         inside = {**scope, "root_path": f"{scope.get('root_path', '')}{_SHARDS}{shard}"}
-        asked = Asked("", {}, query_of(scope["query_string"]), {}, body, Shards((shard,), lambda: shard))
+        asked = Asked("", {}, query_of(scope["query_string"]), {}, body, Shards((shard,), lambda: (shard,)))
         return asked.at_shard(shard), inside, asked
 
     def _tell_health(self, name: str) -> RawAnswer:
@@ -173,10 +180,6 @@ class Front:
         if self._reach.host.problem:
             raise HttpRefusal(503, "the host cannot reach the cluster")
         return RawAnswer(b'{"status":"ready"}')
-
-    def _pick(self) -> str:
-        """Return the shard for new work."""
-        return placement.place(self._reach.host.view, {})
 
     # ------------------------------------------------------------------ by where it goes
 
@@ -193,11 +196,19 @@ class Front:
             await self._send_to_first(place, asked, request, send)
 
     async def _send_to_first(self, place: Destination, asked: Asked, request: SentRequest, send: Send) -> None:
-        """Pass a request to the shards in their order until one knows what is asked for."""
+        """Pass a request to the shards in their order until one knows what is asked for, or can take new work."""
+        is_new = place.how == "new"
         for shard in place.shards:
-            async with aclosing(self._reach.read(shard, request)) as pieces:
-                start = await anext(pieces)
-                if start.status == 404 and shard != place.shards[-1]:
+            is_last = shard == place.shards[-1]
+            wait_s = 0.0 if is_new and not is_last else None
+            async with aclosing(self._reach.read(shard, request, wait_s=wait_s)) as pieces:
+                try:
+                    start = await anext(pieces)
+                except Overloaded as error:
+                    if is_last or "unsent" not in error.fields:
+                        raise
+                    continue
+                if not is_new and start.status == 404 and shard != place.shards[-1]:
                     continue
                 if asked.tells_processes and not start.is_stream:
                     body = b"".join([bytes(piece) async for piece in pieces])

@@ -17,7 +17,6 @@ import grpc
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import aio as health_aio
 
-from lyra.cluster import placement
 from lyra.core.address import Address
 from lyra.core.clock import SystemClock
 from lyra.core.ids import to_address
@@ -194,6 +193,7 @@ class GrpcFront:
         """Yield the messages of an answer, from wherever the call belongs."""
         if self._guard.draining and method.name not in FINISHING:
             raise Overloaded("the server is stopping", hint="ask again: another host answers")
+        await self._reach.until_placed()
         request = method.request.FromString(data)
         call = _Call(method, [list(pair) for pair in context.invocation_metadata()], context.peer())
         field = PLACES[method.name]
@@ -203,7 +203,9 @@ class GrpcFront:
             yield await self._claim(call, request)
         else:
             shards = self._find_shards(method.name, field, request)
-            async with aclosing(self._read_first(call, shards, request.SerializeToString())) as messages:
+            is_new = field == NEW or (method.name in _MADE and len(shards) > 1)
+            data = request.SerializeToString()
+            async with aclosing(self._read_first(call, shards, data, is_new=is_new)) as messages:
                 async for message in messages:
                     yield message
 
@@ -218,7 +220,7 @@ class GrpcFront:
             return (home_of("bus", names),)
         named = "" if field == NEW else request.service.name if field == "service" else getattr(request, field)
         if not named:
-            return names[:1] if rpc in _MADE and field != "thread_id" else (self._pick(),)
+            return names[:1] if rpc in _MADE and field != "thread_id" else self._reach.pick()
         shard, pid = split_address(named) if field in _PIDS or field == "thread_id" else ("", named)
         if shard:
             if shard not in names:
@@ -228,25 +230,30 @@ class GrpcFront:
         home = home_of(named, names)
         return (home,) if rpc in _MADE else (home, *(name for name in names if name != home))
 
-    def _pick(self) -> str:
-        return placement.place(self._reach.host.view, {})
-
-    async def _read_first(self, call: _Call, shards: tuple[str, ...], data: bytes) -> AsyncGenerator[bytes, None]:
-        """Yield the answer of the first shard that knows what is asked for."""
+    async def _read_first(
+        self, call: _Call, shards: tuple[str, ...], data: bytes, *, is_new: bool = False
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the answer of the first shard that knows what is asked for, or can take new work."""
         for shard in shards:
-            has_begun = False
+            has_begun, is_last = False, shard == shards[-1]
             try:
-                async with aclosing(self._read(call, shard, data)) as messages:
+                wait_s = 0.0 if is_new and not is_last else None
+                async with aclosing(self._read(call, shard, data, wait_s)) as messages:
                     async for message in messages:
                         has_begun = True
                         yield call.name_processes(shard, message)
             except CallRefused as refused:
-                if has_begun or refused.code != "NOT_FOUND" or shard == shards[-1]:
+                if has_begun or is_new or refused.code != "NOT_FOUND" or is_last:
+                    raise
+            except Overloaded as error:
+                if has_begun or is_last or not is_new or "unsent" not in error.fields:
                     raise
             else:
                 return
 
-    async def _read(self, call: _Call, shard: str, data: bytes) -> AsyncGenerator[bytes, None]:
+    async def _read(
+        self, call: _Call, shard: str, data: bytes, wait_s: float | None = None
+    ) -> AsyncGenerator[bytes, None]:
         """Yield the messages of a shard's answer."""
 
         async def begin(address: str | None) -> AsyncGenerator[bytes, None]:
@@ -265,7 +272,7 @@ class GrpcFront:
                         raise CallRefused(*piece)
                     yield piece
 
-        async with aclosing(self._reach.read_from(shard, begin)) as messages:
+        async with aclosing(self._reach.read_from(shard, begin, wait_s=wait_s)) as messages:
             async for message in messages:
                 yield message
 

@@ -22,8 +22,8 @@ from lyra.server.token_limit import credential_of
 
 
 class Destination(NamedTuple):
-    """Where a request goes: to the one shard; to the `first` of several that knows what is asked for; to `each` of
-    them, with the answer of the first; or to `all`, whose answers are merged."""
+    """Where a request goes: to the one shard; to the `first` of several that knows what is asked for; as `new` work to
+    the first that is open; to `each` of them, with the answer of the first; or to `all`, whose answers are merged."""
 
     how: str
     shards: tuple[str, ...]
@@ -33,7 +33,7 @@ class Shards(NamedTuple):
     """What a rule knows of the cluster."""
 
     names: tuple[str, ...]  # of all, those that are open on this host first
-    pick: Callable[[], str]  # the shard for new work
+    pick: Callable[[], tuple[str, ...]]  # the shards for new work, the best first
     find_user: Callable[[Mapping[str, str], str], str] = lambda _headers, _named: ""  # of the token in the headers
 
     def home(self, name: str) -> str:
@@ -94,7 +94,7 @@ class Asked:
         return Destination("first", (home, *(shard for shard in self.shards.names if shard != home)))
 
     def new(self) -> Destination:
-        return self.at_shard(self.shards.pick())
+        return Destination("new", self.shards.pick())
 
     def to_process(self, address: str) -> tuple[Destination, str]:
         """Return where a process is, and its pid. One without a shard is looked for, the likeliest first."""
