@@ -168,5 +168,6 @@ def test_a_place_near_nothing_is_refused():
     """A client names the process that a new one is to be near by its address."""
     view = MemoryDirectory(["s1"], lambda: 0.0).view()
     assert place(view, {"near": "s1/p7"}) == "s1"
+    assert place(view, {"near": "p7"}, here="s2") == "s2"
     with pytest.raises(ConfigError, match="near is 'junk'"):
         place(view, {"near": "junk"})

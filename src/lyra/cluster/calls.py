@@ -3,7 +3,8 @@
 `shard` in the data says which kernel is meant; a host that has not got it answers with a Conflict whose field
 `elsewhere` is true, and the caller looks in the directory again. A spawn can be repeated, since its pid is chosen by
 the caller; a message of a client is a post with a number, like those of shards; a schedule and an answer to a question
-that are there already change nothing. A dispatch is made once. Nothing else here changes anything.
+that are there already change nothing; a question to an agent has a ref of its client. A dispatch is made
+once. Nothing else here changes anything.
 """
 
 from __future__ import annotations
@@ -113,6 +114,12 @@ async def _share(host: Host, data: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
+async def _rate(host: Host, data: dict[str, Any]) -> dict[str, Any]:
+    """Count a request whose user and endpoint have their home here, if it fits."""
+    answer: dict[str, Any] = await host.kernel_of(data["shard"]).core.remote.rates.answer(data)
+    return answer
+
+
 async def _wait(host: Host, data: dict[str, Any]) -> dict[str, Any] | None:
     """Wait for the end of a process, for so long; None where it lives on."""
     kernel = host.kernel_of(data["shard"])
@@ -128,6 +135,31 @@ async def _wait(host: Host, data: dict[str, Any]) -> dict[str, Any] | None:
         return None
     error = None if ended.error is None else error_to_row(ended.error)
     return {"reason": ended.reason, "result": ended.result, "error": error}
+
+
+async def _ask(host: Host, data: dict[str, Any]) -> dict[str, Any] | None:
+    """Put a question of a client to an agent, or find the one that was put; None where it has no answer for so long."""
+    asks = host.kernel_of(data["shard"]).core.remote.asks
+    answer: dict[str, Any] | None = await asks.ask_here(data, within_s=data["within_s"])
+    return answer
+
+
+async def _let_go(host: Host, data: dict[str, Any]) -> None:
+    await host.kernel_of(data["shard"]).core.remote.asks.let_go(data["ref"])
+
+
+async def _pieces(host: Host, data: dict[str, Any]) -> dict[str, Any]:
+    asks = host.kernel_of(data["shard"]).core.remote.asks
+    told: dict[str, Any] = await asks.read_pieces(data["key"], data["life"], data["after"], data["wait_s"])
+    return told
+
+
+async def _history(host: Host, data: dict[str, Any]) -> dict[str, Any]:
+    """Return the conversation of an agent."""
+    kernel = host.kernel_of(data["shard"])
+    agent = kernel.agent(data["pid"])
+    messages = [message.to_data() for message in await agent.history()]
+    return {"messages": messages, "marked": agent.pid in kernel.taint.state.pids}
 
 
 async def _kill(host: Host, data: dict[str, Any]) -> None:
@@ -358,6 +390,7 @@ async def _status(host: Host, _data: dict[str, Any]) -> dict[str, Any]:
     shards = {
         shard: {
             "processes": kernel.live,
+            "open_s": round(kernel.get_system_status().uptime_seconds, 1),
             "waiting_posts": {to: len(posts) for to, posts in kernel.core.remote.state.posts.items()},
             "waiting_since": {to: min(times.values()) for to, times in kernel.core.remote.state.times.items() if times},
         }
@@ -371,7 +404,12 @@ CALLS: Final[dict[str, Callable[[Host, dict[str, Any]], Awaitable[Any]]]] = {
     "spawn": _spawn,
     "budget": _budget,
     "share": _share,
+    "rate": _rate,
     "wait": _wait,
+    "ask": _ask,
+    "let_go": _let_go,
+    "pieces": _pieces,
+    "history": _history,
     "kill": _kill,
     "give": _give,
     "processes": _processes,

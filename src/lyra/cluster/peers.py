@@ -3,7 +3,7 @@
 A call names a method and has plain data; its answer is plain data or a LyraError. `Answer` is what a host does with a
 call, `Carrier` how calls reach another host: gRPC here, Ray's actor calls in `ray_hosts`, a function in tests. A call
 is not durable and is made at most once; whatever must not be lost is a post (`lyra.kernel.remote`), which repeats
-itself.
+itself. A call whose answer comes in pieces (`AnswerStream`) always goes over gRPC; it ends when its caller leaves.
 
 Every call has the cluster's secret, which stands in the directory: who can read that can read everything else too. With
 `PeerTls` hosts and clients prove to each other that one authority has signed them both; without it the calls are not
@@ -16,9 +16,10 @@ import asyncio
 import hmac
 import os
 import ssl
-from collections.abc import Awaitable, Callable, Container, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Container, Mapping
+from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol
 
 from lyra.core import codec
 from lyra.core.address import Address
@@ -29,6 +30,7 @@ from lyra.errors import (
     Denied,
     InternalError,
     LyraError,
+    Overloaded,
     Unreachable,
     error_from_data,
     error_to_data,
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 
 SERVICE: Final = "lyra.cluster.v1.Peer"
 _METHOD: Final = "Call"
+_STREAM: Final = "Stream"
+_CONNECT_S: Final = 3.0  # until a host without a connection counts as unreachable
 _BYTES_MAX: Final = 256 * 1024 * 1024
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", _BYTES_MAX),
@@ -72,6 +76,7 @@ _TLS_PROBLEMS: Final = (  # by the words of gRPC, which has no code for them
 )
 
 Answer = Callable[[str, Any], Awaitable[Any]]  # method and data → answer
+AnswerStream = Callable[[str, Any], AsyncGenerator[Any, None]]  # method and data → answer in pieces
 
 
 class PeerTls(NamedTuple):
@@ -186,6 +191,20 @@ async def answer_encoded(answer: Answer, request: bytes) -> bytes:
         return codec.encode({"error": error_to_data(unforeseen)})
 
 
+async def stream_encoded(answer: AnswerStream, request: bytes) -> AsyncIterator[bytes]:
+    """Yield the encoded pieces of an answer; an error is the last of them."""
+    try:
+        method, data = codec.decode(request)
+        async with aclosing(answer(method, data)) as pieces:
+            async for piece in pieces:
+                yield codec.encode({"value": piece})
+    except LyraError as error:
+        yield codec.encode({"error": error_to_data(error)})
+    except Exception as error:  # noqa: BLE001 - the caller is told; the host lives on
+        unforeseen = InternalError(f"a peer failed in an unforeseen way: {type(error).__name__}: {error}")
+        yield codec.encode({"error": error_to_data(unforeseen)})
+
+
 def read_answer(data: bytes) -> Any:
     """Return the value of an encoded answer, or raise its error."""
     told = codec.decode(data)
@@ -215,6 +234,38 @@ class GrpcCarrier:
                 raise
             raise Unreachable(f"host {address} is no part of the cluster any more") from None  # `forget`
         return read_answer(told)
+
+    async def stream(self, address: str, method: str, data: Any) -> AsyncGenerator[Any, None]:
+        """Yield the pieces of an answer. Unreachable has the field `unsent` where the host cannot have got the call."""
+        await self._connect(address)
+        call = self.open_channel(address).unary_stream(f"/{SERVICE}/{_STREAM}")
+        pieces = call(codec.encode([method, data]), metadata=self.metadata)
+        try:
+            async for piece in pieces:
+                yield read_answer(piece)
+        except self._grpc.aio.AioRpcError as error:
+            raise self.explain(error, address, _CONNECT_S) from None
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            raise Unreachable(f"host {address} is no part of the cluster any more") from None  # `forget`
+        finally:
+            pieces.cancel()
+
+    async def _connect(self, address: str) -> None:
+        """Return when there is a connection to a host."""
+        channel, state = self.open_channel(address), self._grpc.ChannelConnectivity
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                while (now := channel.get_state(try_to_connect=True)) is not state.READY:
+                    if now in (state.TRANSIENT_FAILURE, state.SHUTDOWN):
+                        break
+                    await channel.wait_for_state_change(now)
+                else:
+                    return
+        except TimeoutError:
+            pass
+        raise Unreachable(f"host {address} cannot be reached: there is no connection", unsent=True)
 
     def open_channel(self, address: str) -> Any:
         """Return the channel to a host, which is made at its first call."""
@@ -263,17 +314,36 @@ class GrpcCarrier:
         await self._closing.close()
 
 
-def make_handler(answer: Answer, secret: Secret) -> Any:
+def make_handler(answer: Answer, secret: Secret, stream: AnswerStream | None = None) -> Any:
     """Return the gRPC handler that answers the calls of other hosts; any gRPC server of asyncio can have it."""
     grpc = _grpc()
 
-    async def call(request: bytes, context: Any) -> bytes:
+    async def check(context: Any) -> None:
         known = dict(context.invocation_metadata() or ()).get("authorization", "")
         if not hmac.compare_digest(str(known).encode(), f"Bearer {secret.reveal()}".encode()):
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "not a host of this cluster")
+
+    async def call(request: bytes, context: Any) -> bytes:
+        await check(context)
         return await answer_encoded(answer, request)
 
-    return grpc.method_handlers_generic_handler(SERVICE, {_METHOD: grpc.unary_unary_rpc_method_handler(call)})
+    async def call_stream(request: bytes, context: Any) -> AsyncIterator[bytes]:
+        await check(context)
+        async for piece in stream_encoded(stream or refuse_stream, request):
+            yield piece
+
+    handlers = {
+        _METHOD: grpc.unary_unary_rpc_method_handler(call),
+        _STREAM: grpc.unary_stream_rpc_method_handler(call_stream),
+    }
+    return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+
+def refuse_stream(method: str, _data: Any) -> NoReturn:
+    """Refuse a call whose answer comes in pieces: this host has no such answers."""
+    raise Overloaded(
+        f"the host that has the shard serves no requests ({method})", hint="start it with `lyra serve --cluster`"
+    )
 
 
 class GrpcListener:
@@ -286,11 +356,11 @@ class GrpcListener:
         self._server: Any = None
         self.address = ""  # that the others call
 
-    async def start(self, answer: Answer, secret: Secret) -> None:
+    async def start(self, answer: Answer, secret: Secret, stream: AnswerStream | None = None) -> None:
         # A second host on the same port is an error: it would get a share of the calls for this one.
         grpc, tls, listen = _grpc(), self._tls, str(self._listen)
         server = grpc.aio.server(options=(*_OPTIONS, ("grpc.so_reuseport", 0)))
-        server.add_generic_rpc_handlers((make_handler(answer, secret),))
+        server.add_generic_rpc_handlers((make_handler(answer, secret, stream),))
         try:
             if tls is None:
                 port = server.add_insecure_port(listen)

@@ -353,6 +353,16 @@ _TABLE: Final = (
         optional=True,
     ),
     SettingKey(
+        "sage.cluster",
+        type="database",
+        default=None,
+        sentence=(
+            "The database of a cluster that runs sub-agents of Sage in the background, those that need nothing of this "
+            "machine: `postgresql://…`, or `env:NAME` for a variable that holds one. A project's file cannot name it."
+        ),
+        optional=True,
+    ),
+    SettingKey(
         "sage.keys",
         type="word",
         default="emacs",
@@ -433,6 +443,15 @@ _TABLE: Final = (
             "file cannot name one."
         ),
         optional=True,
+    ),
+    SettingKey(
+        "server.cluster",
+        type="flag",
+        default=False,
+        sentence=(
+            "`true` makes `lyra serve` a host of the cluster in `cluster.store`: each host answers every request, "
+            "wherever in the cluster it belongs."
+        ),
     ),
     SettingKey(
         "server.connections_max",

@@ -16,7 +16,7 @@ from lyra.core.budgets.budget import Usage
 from lyra.core.effect import effect
 from lyra.core.faultpoint import SimulatedCrash, intercept
 from lyra.core.naming import get_qualified_name
-from lyra.errors import BudgetExceeded, Overloaded, ProcessError
+from lyra.errors import BudgetExceeded, NameTaken, Overloaded, ProcessError
 from lyra.kernel.journal.history import Fold
 from lyra.testing import run_in_virtual_time
 from tests.kernel.remote.budget_shards import Provider, Shards
@@ -377,7 +377,7 @@ def test_a_borrower_that_asks_and_ends_at_once_breaks_nothing():
     begin()
 
     async def main():
-        loop = asyncio.get_running_loop()
+        loop: Any = asyncio.get_running_loop()
         async with Shards("a", "b", programs=PROGRAMS) as shards:
             handle = shards.kernels["a"].spawn(wait_for_late, budget={"usd": 9})
             await shards.until(lambda: shards.kernels["b"].live == 1)
@@ -399,6 +399,53 @@ def test_a_borrower_that_asks_and_ends_at_once_breaks_nothing():
             return shards.told["budget.ask"], shards.told["budget.back"], loop.complaints
 
     assert run_in_virtual_time(main()) == (1, 1, [])
+
+
+async def spawn_twice(ctx, most):
+    """Start a spender under a pid that is taken; gives the error, and what is left to spend here."""
+    child = ctx.spawn(spend_later, most, shard="b", pid="taken")
+    try:
+        await child.wait()
+    except NameTaken as error:
+        return [error.code, await spend(ctx, "second", [10], 1_000)]
+    return await ctx.receive()
+
+
+async def spawn_and_stop(ctx, most):
+    child = ctx.spawn(spend_later, most, shard="b", pid="taken")
+    await ctx.receive()
+    ctx.stop(child.pid)
+    await ctx.receive()
+
+
+PROGRAMS += [spawn_twice, spawn_and_stop]
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_spawn_under_a_pid_that_is_taken_leaves_the_money_and_the_parent_of_the_other(is_stopped):
+    """Who is refused has its whole budget; the process that is there spends that of its own parent, who alone may stop
+    it, also after a restart."""
+    provider = begin()
+
+    async def main():
+        async with Shards("a", "b", programs=PROGRAMS, lease_s=5.0) as shards:
+            first = shards.kernels["a"].spawn(spawn_and_stop, 100, budget={"usd": 50})
+            await shards.until(lambda: shards.kernels["b"].live == 1)
+            second = shards.kernels["a"].spawn(spawn_twice, 100, budget={"usd": 200})
+            told = (await second.wait()).result
+            shards.crash("b")
+            await shards.open("b")
+            if is_stopped:
+                await first.send("stop it")
+            ended = await shards.kernels["b"].process("taken").wait()
+            await first.kill()
+            await shards.until(lambda: not shards.outstanding())
+            return told, ended.reason, shards.kernels["a"].processes[first.pid].spent.usd
+
+    told, reason, spent = run_in_virtual_time(asyncio.wait_for(main(), 600))
+    assert told == ["name_taken", 20]
+    assert (reason, spent) == (("shutdown", 0) if is_stopped else ("normal", 50))
+    assert provider.spent == 200 + spent
 
 
 async def stay(ctx):

@@ -240,24 +240,26 @@ class Fold:
     def add(self, record: Record) -> None:
         seq, time, pid, kind, data = record
         self.seq = seq
-        state = self._by_kind.get(kind)
-        if state is not None:
-            subsystem.apply(state, record)
-            self.changed.add(f"~{state.NAME}")
-            return
         decoder = rows.DECODERS.get(kind)
         if decoder is None:
-            if kind.startswith(_SHARD_ROWS):
-                self.is_shard = True
+            self._add_to_subsystem(record)
             return
         try:
             row = decoder.decode(data)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise Corrupt(f"row {seq} ({kind}) cannot be read: {error}", seq=seq) from error
         self.changed.add(pid)
-        if kind == "process.created":
+        apply = _APPLY.get(kind)
+        if apply is not None:
+            process = self.processes.get(pid)
+            if process is None:
+                self._late(seq, pid, kind, row)
+                return
+            apply(process, row, seq, time)
+            self.ended += apply is _apply_terminated
+        elif kind == "process.created":
             self._apply_created(record, row)
-        elif kind == "message.sent":
+        else:
             receiver = self.processes.get(row.to)
             if receiver is not None and not row.dropped:
                 receiver.inbox.append((seq, row.message, row.blob, row.form))
@@ -266,13 +268,14 @@ class Fold:
             if sender is not None and row.key is not None:
                 sender.effects[row.key] = Entry("send", row.to, row.hash, done=True)
                 self.changed.add(row.sender)
-        else:
-            process = self.processes.get(pid)
-            if process is None:
-                self._late(seq, pid, kind, row)
-                return
-            _APPLY[kind](process, row, seq, time)
-            self.ended += kind == "process.terminated"
+
+    def _add_to_subsystem(self, record: Record) -> None:
+        state = self._by_kind.get(record.kind)
+        if state is not None:
+            subsystem.apply(state, record)
+            self.changed.add(f"~{state.NAME}")
+        elif record.kind.startswith(_SHARD_ROWS):
+            self.is_shard = True
 
     def _late(self, seq: int, pid: str, kind: str, row: Any) -> None:
         """Take a row about a process that was put away: an effect of it came to its end, and what it cost counts."""
@@ -344,14 +347,15 @@ def _fault(entry: Entry) -> str | None:
 
 def _apply_started(state: ProcessState, row: rows.Started, seq: int, time: float) -> None:
     _hold(state, row.key, row.cost or {})
-    if rows.is_aside(row.key):
+    if type(row.key) is str and rows.is_aside(row.key):
         return
     entry = Entry("do", row.name, row.hash, idempotent=row.idempotent, lent=row.lent, generation=row.generation)
     before = state.effects.get(row.key)
-    if before is not None and not before.done:
-        entry.crashes, entry.cut_off = before.crashes, before.cut_off
+    if before is not None:
+        if not before.done:
+            entry.crashes, entry.cut_off = before.crashes, before.cut_off
+        state.effects.pop(f"doubt:{row.key}", None)  # what was said about the last time is no answer to this one
     state.effects[row.key] = entry
-    state.effects.pop(f"doubt:{row.key}", None)  # begun again: what was said about the last time is no answer to this
 
 
 def _apply_finished(state: ProcessState, row: rows.Finished, seq: int, time: float) -> None:
@@ -362,7 +366,7 @@ def _apply_finished(state: ProcessState, row: rows.Finished, seq: int, time: flo
         state.refused = True
     if row.error is not None and "crash" in row.error:  # with its kernel
         state.cut_off = _sum(state.cut_off, row.usage or {})
-    if state.exit is not None or rows.is_aside(row.key):
+    if state.exit is not None or (type(row.key) is str and rows.is_aside(row.key)):
         if row.name == PORTION:
             state.lent = _sum(state.lent or {}, row.usage or {})
         return
