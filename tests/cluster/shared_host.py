@@ -88,7 +88,7 @@ def setup(kernel: Kernel) -> None:
 PROGRAMS = (works, asks, writes, reads, calls, helper, streams)
 
 
-async def main(url: str, name: str) -> None:
+async def main(url: str, name: str, programs: Any = PROGRAMS, setup: Any = setup) -> None:
     directory = PostgresDirectory(url, make=False)
     listener = GrpcListener("127.0.0.1:0")
     hosts: list[Host] = []
@@ -98,7 +98,7 @@ async def main(url: str, name: str) -> None:
 
     await listener.start(answer, directory.secret)
     carrier = GrpcCarrier(directory.secret)
-    hosts.append(Host(directory, carrier, name=name, address=listener.address, programs=PROGRAMS, setup=setup))
+    hosts.append(Host(directory, carrier, name=name, address=listener.address, programs=programs, setup=setup))
     await hosts[0].start()
     print("ready", flush=True)
     await asyncio.get_running_loop().create_future()

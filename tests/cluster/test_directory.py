@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import closing
 
 import psycopg
@@ -24,6 +25,9 @@ from tests.store.conftest import postgres_server  # noqa: F401 - a fixture
 class NoCarrier:
     async def call(self, address, method, data, *, timeout_s):
         raise AssertionError("no host calls another one here")
+
+    def forget(self, alive):
+        """There is nothing to drop."""
 
     async def close(self):
         """There is nothing to close."""
@@ -136,6 +140,18 @@ def test_a_schema_without_a_cluster_is_told(postgres_server):  # noqa: F811
     assert told.value.code == "no_cluster"
 
 
+def test_a_cluster_may_be_called_like_a_word_of_sql(postgres_server):  # noqa: F811
+    """`?schema=user` is a cluster like any other, with its shards beside it."""
+    url = re.sub("schema=[a-z0-9_]+", "schema=user", new_url(postgres_server))
+    with closing(PostgresDirectory(url, shards=1)) as directory:
+        assert directory.schema == "user"
+        directory.join(HostRow("a", "life", "127.0.0.1:1", "1", FORMAT))
+        assert directory.assign("s1", "a", 0)
+        PostgresStore(directory.url_of("s1")).close()
+    with closing(PostgresDirectory(url, make=False)) as again:
+        assert again.view().shards["s1"].host == "a"
+
+
 def test_rows_of_hosts_that_left_long_ago_are_dropped(postgres_server):  # noqa: F811
     """One that left a moment ago stays: other hosts may not have heard of it."""
     with closing(PostgresDirectory(new_url(postgres_server))) as directory:
@@ -152,5 +168,6 @@ def test_a_place_near_nothing_is_refused():
     """A client names the process that a new one is to be near by its address."""
     view = MemoryDirectory(["s1"], lambda: 0.0).view()
     assert place(view, {"near": "s1/p7"}) == "s1"
+    assert place(view, {"near": "p7"}, here="s2") == "s2"
     with pytest.raises(ConfigError, match="near is 'junk'"):
         place(view, {"near": "junk"})

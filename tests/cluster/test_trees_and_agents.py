@@ -36,6 +36,9 @@ class InProcess:
             raise Unreachable(f"there is no host {address}")
         return read_answer(await answer_encoded(host.answer, codec.encode([method, data])))
 
+    def forget(self, alive: Any) -> None:
+        """Nothing is kept."""
+
     async def close(self) -> None:
         """Nothing is open."""
 

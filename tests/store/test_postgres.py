@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
 
 import psycopg
 import pytest
@@ -11,7 +14,7 @@ import pytest
 from lyra.errors import ConfigError, Conflict, Corrupt, StoreError, StoreFull
 from lyra.store import open_store
 from lyra.store.migrations import LATEST, migration_crc
-from lyra.store.postgres import PostgresStore
+from lyra.store.postgres import _APPEND_MANY, _APPEND_ONE, PostgresStore
 from lyra.store.protocol import Lease
 from lyra.testing.conformance import records
 from verify.servers import PostgresServer
@@ -99,6 +102,48 @@ def test_schemas_are_separate_stores(postgres_url: str, store: PostgresStore) ->
     other.append(records(1, 3), 0)
     assert (store.last_seq(), other.last_seq()) == (0, 3)
     other.close()
+
+
+def test_a_schema_may_be_called_like_a_word_of_sql(postgres_url: str) -> None:
+    """`?schema=user` is a store like any other."""
+    with closing(PostgresStore(postgres_url, schema="user")) as made:
+        made.append(records(1, 3), 0)
+    with closing(PostgresStore(postgres_url, schema="user")) as again:
+        assert again.last_seq() == 3
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_an_owner_that_is_held_in_the_middle_of_a_change_keeps_nobody_out(
+    postgres_url: str, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, is_slow: bool
+) -> None:
+    """The server ends a change that stands still, of a lease or a snapshot alike: the next owner gets the lease, and
+    the first one is fenced when it goes on. A change that only takes its time is not ended as soon."""
+    monkeypatch.setattr("lyra.store.postgres._HELD_LONG_MS", 3_000)
+    lease = store.acquire("first", now=0.0, ttl_s=1.0)
+    store.append(records(1, 3), lease.epoch)
+    taken: list[float] = []
+    change = store._fence if is_slow else store._put_lease
+
+    def hold(*args: Any) -> Any:
+        """Stand still where the lock is held, until another owner has the lease."""
+        if not taken:
+            began = time.monotonic()
+            with closing(PostgresStore(postgres_url)) as other:
+                assert other.acquire("second", now=10.0, ttl_s=100.0).epoch == lease.epoch + 1
+            taken.append(time.monotonic() - began)
+        return change(*args)
+
+    monkeypatch.setattr(store, "_fence" if is_slow else "_put_lease", hold)
+    with pytest.raises(Conflict):
+        if is_slow:
+            store.save_snapshots(3, {"p1": b"x"}, lease.epoch)
+        else:
+            store.renew(lease, now=0.5, ttl_s=1.0)
+    assert (2.5 if is_slow else 1.5) < taken[0] < 20.0
+    monkeypatch.undo()
+    with pytest.raises(Conflict):
+        store.append(records(4, 1), lease.epoch)
+    assert store.load_snapshots().states == {}
 
 
 # ---------------------------------------------------------------- migrations
@@ -264,3 +309,31 @@ def test_power_on_a_server_that_then_dies(postgres_server: PostgresServer, monke
     store.close()
     with pytest.raises(StoreError, match="cannot connect"):
         PostgresStore(url)
+
+
+# ---------------------------------------------------------------- what an append costs
+@pytest.mark.parametrize("batches", [1, 3])
+def test_an_append_does_not_read_the_journal(store: PostgresStore, batches: int) -> None:
+    """The last row is found by the key: a commit costs the same, however long the journal is."""
+    lease = store.acquire("owner", now=None, ttl_s=60.0)
+    fill = "INSERT INTO journal SELECT number, 1, 'data', 0, '' FROM generate_series(1, 20000) AS number"
+    execute(store, fill, "ANALYZE journal")
+    row = (20_001, 1, b"data", 0, b"")
+    values = row if batches == 1 else tuple([value] * batches for value in row)
+    statement = _APPEND_ONE if batches == 1 else _APPEND_MANY
+    assert store._connection is not None
+    lines = store._connection.execute(b"EXPLAIN" + statement, (lease.epoch, *values, 20_000)).fetchall()
+    plan = "\n".join(line for (line,) in lines)
+    assert "journal_pkey" in plan
+    assert "Seq Scan on journal" not in plan
+
+
+def test_large_batches_are_compressed_with_lz4(store: PostgresStore) -> None:
+    """Where the server knows lz4 a large commit is compressed with it: pglz takes ten times as long."""
+    lease = store.acquire("owner", now=None, ttl_s=60.0)
+    known = store._ask("SELECT 'lz4' = ANY(enumvals) FROM pg_settings WHERE name = 'default_toast_compression'")
+    if known != [(True,)]:
+        pytest.skip("this server does not know lz4")
+    store.append(records(1, 1_000), lease.epoch)
+    assert store._ask("SELECT DISTINCT pg_column_compression(data) FROM journal") == [("lz4",)]
+    assert len(list(store.read())) == 1_000

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE: Final = 200  # records made in one go
+WORK_DESK: Final = "work.shard"  # the part of a kernel that answers workers: `server.grpc.shared_work.ShardDesk`
 
 
 async def answer_call(host: Host, method: str, data: dict[str, Any]) -> Any:
@@ -113,6 +114,12 @@ async def _share(host: Host, data: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
+async def _rate(host: Host, data: dict[str, Any]) -> dict[str, Any]:
+    """Count a request whose user and endpoint have their home here, if it fits."""
+    answer: dict[str, Any] = await host.kernel_of(data["shard"]).core.remote.rates.answer(data)
+    return answer
+
+
 async def _wait(host: Host, data: dict[str, Any]) -> dict[str, Any] | None:
     """Wait for the end of a process, for so long; None where it lives on."""
     kernel = host.kernel_of(data["shard"])
@@ -162,7 +169,7 @@ async def _kill(host: Host, data: dict[str, Any]) -> None:
 async def _processes(host: Host, data: dict[str, Any]) -> list[dict[str, Any]]:
     """List the processes of the shards that are open here, the live ones only unless `all` is asked for."""
     return [
-        describe_process(shard, process)
+        describe_process(shard, kernel, process)
         for shard, kernel in host.kernels.items()
         if data.get("shard") in (None, shard)
         for process in kernel.processes.values()
@@ -170,8 +177,8 @@ async def _processes(host: Host, data: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def describe_process(shard: str, process: Process) -> dict[str, Any]:
-    """Return a process as `lyra ps` over a cluster shows it."""
+def describe_process(shard: str, kernel: Kernel, process: Process) -> dict[str, Any]:
+    """Return a process as `cluster.processes()` lists it; its parent may be on another shard."""
     parent = process.parent
     return {
         "address": f"{shard}/{process.pid}",
@@ -179,7 +186,7 @@ def describe_process(shard: str, process: Process) -> dict[str, Any]:
         "pid": process.pid,
         "name": process.name,
         "program": process.program,
-        "parent": None if parent is None else f"{shard}/{parent.pid}",
+        "parent": kernel.core.remote.acts.parents.get(process.pid) if parent is None else f"{shard}/{parent.pid}",
         "state": process.state,
         "created_at": process.created_at,
         "spent": process.spent.to_data(),
@@ -209,6 +216,14 @@ async def _table(host: Host, data: dict[str, Any]) -> dict[str, list[dict[str, A
 
 async def _dispatch(host: Host, data: dict[str, Any]) -> Any:
     return await host.kernel_of(data["shard"]).core.remote.services.answer(data)
+
+
+async def _work(host: Host, data: dict[str, Any]) -> Any:
+    """Have the desk of a shard answer a worker that is connected to any host."""
+    desk: Any = host.kernel_of(data["shard"]).parts.get(WORK_DESK)
+    if desk is None:
+        raise elsewhere(host, data["shard"])  # this host serves no workers
+    return await desk.answer(data)
 
 
 async def _whereis(host: Host, data: dict[str, Any]) -> list[str]:
@@ -307,21 +322,26 @@ async def _schedules(host: Host, _data: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 async def _events(host: Host, data: dict[str, Any]) -> dict[str, Any]:
-    """Return durable rows of a shard after a number, waiting for the next one if there are none; `upto` is the last row
-    that was looked at. Without a number, return the number of the last row."""
-    shard, after = data["shard"], data["after"]
+    """Return durable rows of a shard, or of one process of it, after a number, waiting for the next one if there are
+    none; `upto` is the last row that was looked at. Without a number, return the number of the last row."""
+    shard, after, pid = data["shard"], data["after"], data.get("pid")
     core = host.kernel_of(shard).core
     journal = core.journal
     assert journal is not None
     if after is None:
         return {"rows": [], "upto": journal.durable_seq}
-    if journal.durable_seq <= after:
-        await _until_durable(core, after + 1, data["wait_s"])
-        host.kernel_of(shard)  # it may have closed meanwhile
-    if journal.durable_seq <= after:
-        return {"rows": [], "upto": after}
-    answer: dict[str, Any] = await core.call(read_rows, journal.store, after, journal.durable_seq, data["kinds"])
-    return answer
+    until_s = core.clock.monotonic() + data["wait_s"]
+    while True:
+        if journal.durable_seq <= after:
+            await _until_durable(core, after + 1, max(0.0, until_s - core.clock.monotonic()))
+            host.kernel_of(shard)  # it may have closed meanwhile
+        if journal.durable_seq <= after:
+            return {"rows": [], "upto": after}
+        read = (read_rows, journal.store, after, journal.durable_seq, data["kinds"], pid)
+        answer: dict[str, Any] = await core.call(*read)
+        if pid is None or answer["rows"] or core.clock.monotonic() >= until_s:
+            return answer
+        after = answer["upto"]
 
 
 async def _until_durable(core: Core[Process], seq: int, wait_s: float) -> None:
@@ -341,8 +361,9 @@ async def _until_durable(core: Core[Process], seq: int, wait_s: float) -> None:
         core.after_commit.remove(on_commit)
 
 
-def read_rows(store: Store, after: int, upto: int, kinds: list[str] | None) -> dict[str, Any]:
-    """Read some rows after a number, of some kinds or all; Conflict where rows after it are not kept any more."""
+def read_rows(store: Store, after: int, upto: int, kinds: list[str] | None, pid: str | None = None) -> dict[str, Any]:
+    """Read some rows after a number, of some kinds or all, of one process or all; Conflict where rows after it are not
+    kept any more."""
     first = store.first_seq()
     if 0 < after < first - 1:
         raise Conflict(
@@ -351,14 +372,15 @@ def read_rows(store: Store, after: int, upto: int, kinds: list[str] | None) -> d
             dropped=True,
             first=first,
         )
-    upto = min(upto, max(after, first - 1) + EVENTS_AT_ONCE)
+    if pid is None:
+        upto = min(upto, max(after, first - 1) + EVENTS_AT_ONCE)
     rows: list[list[Any]] = []
     size = 0
-    for seq, time, pid, kind, raw in store.read(after=after, upto=upto):
+    for seq, time, of, kind, raw in store.read(after=after, upto=upto, pid=pid):
         if kinds is None or kind in kinds:
-            if size > EVENTS_BYTES_AT_ONCE:
+            if size > EVENTS_BYTES_AT_ONCE or len(rows) == EVENTS_AT_ONCE:
                 return {"rows": rows, "upto": seq - 1}
-            rows.append([seq, time, pid, kind, bytes(raw)])
+            rows.append([seq, time, of, kind, bytes(raw)])
             size += len(raw)
     return {"rows": rows, "upto": upto}
 
@@ -368,6 +390,7 @@ async def _status(host: Host, _data: dict[str, Any]) -> dict[str, Any]:
     shards = {
         shard: {
             "processes": kernel.live,
+            "open_s": round(kernel.get_system_status().uptime_seconds, 1),
             "waiting_posts": {to: len(posts) for to, posts in kernel.core.remote.state.posts.items()},
             "waiting_since": {to: min(times.values()) for to, times in kernel.core.remote.state.times.items() if times},
         }
@@ -381,6 +404,7 @@ CALLS: Final[dict[str, Callable[[Host, dict[str, Any]], Awaitable[Any]]]] = {
     "spawn": _spawn,
     "budget": _budget,
     "share": _share,
+    "rate": _rate,
     "wait": _wait,
     "ask": _ask,
     "let_go": _let_go,
@@ -391,6 +415,7 @@ CALLS: Final[dict[str, Callable[[Host, dict[str, Any]], Awaitable[Any]]]] = {
     "processes": _processes,
     "table": _table,
     "dispatch": _dispatch,
+    "work": _work,
     "whereis": _whereis,
     "interrupts": _interrupts,
     "has_interrupt": _has_interrupt,

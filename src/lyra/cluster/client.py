@@ -12,25 +12,29 @@ made again on the one that has it then, for up to `patience_s`; each call that c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
+from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.cluster import placement
 from lyra.cluster.directory import Directory, PostgresDirectory, View
-from lyra.cluster.peers import CallsUnderWay, Carrier, GrpcCarrier
+from lyra.cluster.peers import CallsUnderWay, Carrier, GrpcCarrier, PeerTls
+from lyra.cluster.pipeline_events import follow_pipeline
 from lyra.cluster.shared_calls import SharedBudget, SharedCalls
 from lyra.core import codec
 from lyra.core.budgets.budget import Budget
 from lyra.core.clock import loop_clock
+from lyra.core.envelope import Envelope
 from lyra.core.ids import unique_id
-from lyra.core.naming import get_qualified_name
+from lyra.core.naming import PIPELINE, get_qualified_name
 from lyra.core.policies.policy import Supervision
 from lyra.core.rights.capability import Grant
 from lyra.errors import ConfigError, Conflict, DeadlineExceeded, LyraError, ProcessError, StoreError, Unreachable
 from lyra.kernel.base.tasks import Tasks, Writer
 from lyra.kernel.journal.rows import error_from_row
+from lyra.kernel.pipelines.declaration import PipelineConfig
+from lyra.kernel.pipelines.feeds import PipelineEvent
 from lyra.kernel.process.links import form_of
 from lyra.kernel.process.process import Exit
 from lyra.kernel.programs.registry import program_of
@@ -91,6 +95,7 @@ class Cluster(SharedCalls):
             raise ProcessError("the cluster is not connected", hint="use `async with lyra.cluster.connect(…)`")
         self.view = await self._writer.submit(self.directory.view)
         self._looked_s = self._clock.monotonic()
+        self._carrier.forget({row.address for row in self.view.alive()})
         return self.view
 
     async def _look(self, age_s: float) -> None:
@@ -159,6 +164,37 @@ class Cluster(SharedCalls):
             raise ConfigError(f"there is no shard {where!r}", hint="lyra cluster status lists them", key="shard")
         started = await self.call_shard(where, "spawn", {"shard": where, **data})
         return RemoteHandle(self, f"{where}/{started}")
+
+    async def execute_pipeline(
+        self,
+        config: Any,
+        envelope: Envelope | Mapping[str, Any] | str | None = None,
+        *,
+        pid: str | None = None,
+        shard: str | None = None,
+        near: str | None = None,
+        resources: Mapping[str, float] | None = None,
+        **options: Any,
+    ) -> AsyncGenerator[PipelineEvent, None]:
+        """Run a pipeline as a durable process of the cluster and give its events, also while its shard moves; `options`
+        as of `spawn`. It goes on without its listener: the same pid and shard again gives the events from the first
+        one on."""
+        checked = PipelineConfig.of(config)
+        work = (
+            Envelope.to_data(envelope) if isinstance(envelope, Envelope) else envelope if envelope is not None else ""
+        )
+        options |= {"shard": shard, "near": near, "resources": resources}
+        handle = await self.spawn(PIPELINE, checked.to_data(), work, pid=pid, **options)
+        async with aclosing(follow_pipeline(self.call_shard, handle.shard, handle.pid, checked)) as events:
+            async for event in events:
+                yield event
+
+    async def follow_pipeline(self, address: str) -> AsyncGenerator[PipelineEvent, None]:
+        """Give the events of a pipeline that runs somewhere, or has ended, from its first one on."""
+        handle = self.process(address)
+        async with aclosing(follow_pipeline(self.call_shard, handle.shard, handle.pid)) as events:
+            async for event in events:
+                yield event
 
     def process(self, address: str) -> RemoteHandle:
         """Return a handle on the process at an address."""
@@ -316,15 +352,23 @@ class _Connecting:
             await self._cluster.close()
 
 
-def connect(url: str, *, budget: Any = None, patience_s: float = PATIENCE_S) -> _Connecting:
+def connect(
+    url: str,
+    *,
+    budget: Any = None,
+    patience_s: float = PATIENCE_S,
+    tls: PeerTls | Mapping[str, str] | None = None,
+) -> _Connecting:
     """Connect to the cluster in a PostgreSQL database: `async with connect(url) as cluster`, or await it.
 
-    With `budget` all that is spawned spends from that one budget, on whatever shard it runs.
+    With `budget` all that is spawned spends from that one budget, on whatever shard it runs. `tls` are the files with
+    which hosts and clients prove themselves, where the hosts have them: `{"cert": …, "key": …, "ca": …}`.
     """
+    proof = PeerTls.of(tls)
 
     async def make() -> Cluster:
         directory = await asyncio.to_thread(PostgresDirectory, url, make=False)
-        cluster = Cluster(directory, GrpcCarrier(directory.secret), patience_s=patience_s)
+        cluster = Cluster(directory, GrpcCarrier(directory.secret, proof), patience_s=patience_s)
         await cluster.__aenter__()
         if budget is not None:
             try:

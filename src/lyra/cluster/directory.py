@@ -154,6 +154,11 @@ class Directory(Protocol):
     def secret(self) -> Secret: ...
 
     @property
+    def location(self) -> str:
+        """Return where it is, without a password."""
+        ...
+
+    @property
     def url(self) -> str:
         """Return the URL of the cluster, beside whose shards runs of programs have their journals; "" where none is."""
         ...
@@ -244,7 +249,7 @@ class PostgresDirectory:
             raise ConfigError(f"a cluster has 1 to {SHARDS_MAX} shards, not {shards}", key="shards")
         with self._transaction() as ask:
             ask("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
-            ask(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
+            ask(f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"')  # words of SQL, such as `user`, are names, too
             self._raise_if_store(ask)
             for table in _TABLES:
                 ask(table)
@@ -430,6 +435,7 @@ class MemoryDirectory:
         self, shards: Sequence[str], now: Callable[[], float], *, lease_s: float = 3.0, stores: Mapping[str, Any] = {}
     ) -> None:
         self.secret = Secret("memory")
+        self.location = "memory"
         self.url = ""
         self.lease_s = lease_s
         self._now = now

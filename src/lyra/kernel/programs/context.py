@@ -34,7 +34,7 @@ from lyra.kernel.effects.door import Door
 from lyra.kernel.effects.gates import Declared
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.rows import error_from_row
-from lyra.kernel.process.cut_short import cut_short
+from lyra.kernel.process.cut_short import CUT_OFF, cut_short
 from lyra.kernel.process.links import Links, Ready, read_signal
 from lyra.kernel.process.mailbox import NOTHING, receive_within
 from lyra.kernel.process.process import Process
@@ -352,7 +352,7 @@ class Context:
                 if entry is not None:
                     if entry.error is None:
                         return NO_WAIT
-                    if entry.error.get("code") != "cancelled":
+                    if entry.error.get("code") not in ("cancelled", *CUT_OFF):
                         raise error_from_row(entry.error)
                     return raise_journaled(process, entry.error)
         receiver = find_addressed(process, target)
