@@ -64,6 +64,19 @@ class Shared:
         self._found: set[str] = set()  # shards that have found the service again
         self._given: dict[str, set[str]] = {}  # question → answers that were given
         self._answers = 0
+        self._measured = 0
+
+    def count(self) -> dict[str, int]:
+        """Return how often what was used, so that a simulation in which nothing is can be told."""
+        books = self._world.books
+        return {
+            "limited call": len(self.calls),
+            "measured limit": self._measured,
+            "request": len(self._handled),
+            "broadcast": len(books.casts),
+            "life of a child": books.trees.count_lives(),
+            "answer": len(books.questions.answers),
+        }
 
     @property
     def is_over(self) -> bool:
@@ -240,6 +253,7 @@ class Shared:
         since_s = max(self.opened_s, world.well_s) + 2 * SHARE_S + 3.0
         until_s = self.calls[-1] if self.calls else 0.0
         if until_s - since_s > _MEASURED_S:
+            self._measured = 1
             made = sum(since_s <= at <= until_s for at in self.calls)
             least = 0.99 * per_s * (until_s - since_s) - 2
             if made < least:
@@ -327,6 +341,9 @@ class Trees:
             del alive[index]
         if row.stopped and any(other > index for other in alive):
             yield Violation("tree_order", f"child {index} of {tree} is stopped before later ones: {alive}")
+
+    def count_lives(self) -> int:
+        return sum(sum(lives.values()) for lives in self._lives.values())
 
     def is_whole(self, tree: str) -> bool:
         return tree in self._sizes and len(self._alive.get(tree, {})) == self._sizes[tree]
