@@ -136,6 +136,7 @@ EFFECTS: dict[str, tuple[str, str, Callable[[Config], Any], Any]] = {
     "sage.turn_budget_usd": ('"$0.50"', "0.50", lambda c: c.sage.turn_budget_usd, Money(500_000)),
     "search.url": ('"https://s/?q={query}"', "https://s/?q={query}", lambda c: c.search.url, "https://s/?q={query}"),
     "search.key": ('"env:HOME"', "env:HOME", lambda c: c.search.key is not None, True),
+    "server.cluster": ("true", "true", lambda c: c.server.cluster, True),
     "server.connections_max": ("7", "7", lambda c: c.server.connections_max, 7),
     "server.drain_s": ("2.5", "2.5", lambda c: c.server.drain_s, 2.5),
     "server.gateway": ("true", "true", lambda c: c.server.gateway, True),
@@ -215,6 +216,7 @@ def test_the_defaults_are_the_table(place):
         },
         "search": {"url": None, "key": None},
         "server": {
+            "cluster": False,
             "connections_max": 4_000,
             "drain_s": 10.0,
             "gateway": False,

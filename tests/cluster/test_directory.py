@@ -9,12 +9,14 @@ from contextlib import closing
 import psycopg
 import pytest
 
+from lyra.cluster.backup import _find_runs
 from lyra.cluster.directory import HostRow, MemoryDirectory, PostgresDirectory
 from lyra.cluster.host import FORMAT, Host
 from lyra.cluster.placement import place
 from lyra.errors import ConfigError, Conflict, NoCluster
 from lyra.kernel import Kernel
 from lyra.store.postgres import PostgresReader, PostgresStore
+from lyra.store.postgres_space import PostgresSpace
 from lyra.testing.loop import run
 from tests.cluster.conftest import new_url
 from tests.store.conftest import postgres_server  # noqa: F401 - a fixture
@@ -23,6 +25,9 @@ from tests.store.conftest import postgres_server  # noqa: F401 - a fixture
 class NoCarrier:
     async def call(self, address, method, data, *, timeout_s):
         raise AssertionError("no host calls another one here")
+
+    def forget(self, alive):
+        """There is nothing to drop."""
 
     async def close(self):
         """There is nothing to close."""
@@ -61,6 +66,28 @@ def test_a_name_that_is_in_use_is_refused():
             assert directory.view().hosts["a"].life == first.row.life
 
     run(main())
+
+
+def test_a_cluster_with_the_longest_name_has_runs(postgres_server):  # noqa: F811
+    """PostgreSQL has no names over 63 characters: the schemas of the shards and of the Vega runs of a cluster whose own
+    schema has 50 fit, differ from run to run, and are in its backups."""
+    url = new_url(postgres_server).partition("&schema")[0] + f"&schema={'c' * 50}"
+    directory = PostgresDirectory(url, shards=256)
+    spaces = [PostgresSpace(url, run, directory.signer) for run in ("one", "two")]
+    for space in spaces:
+        space.leave_note(space.name.encode())
+    found = [PostgresSpace(url, run, directory.signer, make=False) for run in ("one", "two")]
+    assert [[data for _, data in space.notes()] for space in found] == [[b"one"], [b"two"]]
+    shard = PostgresStore(directory.url_of("s256"))
+    assert shard.check() == []
+    with psycopg.connect(url.partition("&schema")[0]) as connection:
+        listed = _find_runs(
+            lambda sql, values: connection.execute(sql.replace("?", "%s").encode(), values).fetchall(), directory.schema
+        )
+    assert sorted(f"{directory.schema}_{name}" for name in listed) == sorted(space.schema for space in spaces)
+    for store in (*spaces, *found, shard):
+        store.close()
+    directory.close()
 
 
 def test_numbers_that_are_none_are_left_out(postgres_server):  # noqa: F811

@@ -14,7 +14,7 @@ import pytest
 from lyra.errors import ConfigError, Conflict, Corrupt, StoreError, StoreFull
 from lyra.store import open_store
 from lyra.store.migrations import LATEST, migration_crc
-from lyra.store.postgres import PostgresStore
+from lyra.store.postgres import _APPEND_MANY, _APPEND_ONE, PostgresStore
 from lyra.store.protocol import Lease
 from lyra.testing.conformance import records
 from verify.servers import PostgresServer
@@ -309,3 +309,31 @@ def test_power_on_a_server_that_then_dies(postgres_server: PostgresServer, monke
     store.close()
     with pytest.raises(StoreError, match="cannot connect"):
         PostgresStore(url)
+
+
+# ---------------------------------------------------------------- what an append costs
+@pytest.mark.parametrize("batches", [1, 3])
+def test_an_append_does_not_read_the_journal(store: PostgresStore, batches: int) -> None:
+    """The last row is found by the key: a commit costs the same, however long the journal is."""
+    lease = store.acquire("owner", now=None, ttl_s=60.0)
+    fill = "INSERT INTO journal SELECT number, 1, 'data', 0, '' FROM generate_series(1, 20000) AS number"
+    execute(store, fill, "ANALYZE journal")
+    row = (20_001, 1, b"data", 0, b"")
+    values = row if batches == 1 else tuple([value] * batches for value in row)
+    statement = _APPEND_ONE if batches == 1 else _APPEND_MANY
+    assert store._connection is not None
+    lines = store._connection.execute(b"EXPLAIN" + statement, (lease.epoch, *values, 20_000)).fetchall()
+    plan = "\n".join(line for (line,) in lines)
+    assert "journal_pkey" in plan
+    assert "Seq Scan on journal" not in plan
+
+
+def test_large_batches_are_compressed_with_lz4(store: PostgresStore) -> None:
+    """Where the server knows lz4 a large commit is compressed with it: pglz takes ten times as long."""
+    lease = store.acquire("owner", now=None, ttl_s=60.0)
+    known = store._ask("SELECT 'lz4' = ANY(enumvals) FROM pg_settings WHERE name = 'default_toast_compression'")
+    if known != [(True,)]:
+        pytest.skip("this server does not know lz4")
+    store.append(records(1, 1_000), lease.epoch)
+    assert store._ask("SELECT DISTINCT pg_column_compression(data) FROM journal") == [("lz4",)]
+    assert len(list(store.read())) == 1_000

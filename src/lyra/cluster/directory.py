@@ -154,6 +154,11 @@ class Directory(Protocol):
     def secret(self) -> Secret: ...
 
     @property
+    def location(self) -> str:
+        """Return where it is, without a password."""
+        ...
+
+    @property
     def url(self) -> str:
         """Return the URL of the cluster, beside whose shards runs of programs have their journals; "" where none is."""
         ...
@@ -430,6 +435,7 @@ class MemoryDirectory:
         self, shards: Sequence[str], now: Callable[[], float], *, lease_s: float = 3.0, stores: Mapping[str, Any] = {}
     ) -> None:
         self.secret = Secret("memory")
+        self.location = "memory"
         self.url = ""
         self.lease_s = lease_s
         self._now = now

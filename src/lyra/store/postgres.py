@@ -68,14 +68,24 @@ _SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _MIGRATING: Final = 0x4C797261  # the advisory lock that lets one process at a time create or alter tables: "Lyra"
 
 # The lock in `fence` waits for a transaction that changes the lease, then reads the epoch again: an owner that lost its
-# lease inserts nothing.
+# lease inserts nothing. Nearly all commits are one batch, which as plain values costs half of what arrays of one do.
 _APPEND: Final = b"""
-WITH fence AS (SELECT id FROM lease WHERE id = 1 AND epoch = %s FOR UPDATE)
+WITH fence AS (SELECT id FROM lease WHERE id = 1 AND epoch = %b FOR UPDATE)
 INSERT INTO journal (seq, rows, data, crc, signature)
-SELECT * FROM unnest(%b::bigint[], %b::bigint[], %b::bytea[], %b::bigint[], %b::bytea[])
-WHERE EXISTS (SELECT 1 FROM fence)
-AND %s = (SELECT coalesce(max(seq + rows - 1), (SELECT first_seq - 1 FROM meta)) FROM journal)
+SELECT batch.* FROM fence, (BATCH) AS batch
+WHERE %b = coalesce((SELECT seq + rows - 1 FROM journal ORDER BY seq DESC LIMIT 1), (SELECT first_seq - 1 FROM meta))
 """
+_APPEND_ONE: Final = _APPEND.replace(b"BATCH", b"SELECT %b::bigint, %b::bigint, %b::bytea, %b::bigint, %b::bytea")
+_APPEND_MANY: Final = _APPEND.replace(
+    b"BATCH", b"SELECT * FROM unnest(%b::bigint[], %b::bigint[], %b::bytea[], %b::bigint[], %b::bytea[])"
+)
+
+# What a busy kernel commits at once is large enough for PostgreSQL to compress, with pglz unless it is told otherwise:
+# that took three quarters of all that a commit costs the server. lz4 does it in a tenth of the time.
+_COMPRESS: Final = (
+    "SELECT set_config(name, 'lz4', false) FROM pg_settings"
+    " WHERE name = 'default_toast_compression' AND 'lz4' = ANY(enumvals)"
+)
 
 # SQLSTATE codes (or their classes), by what they mean to the caller.
 _UNIQUE: Final = "23505"
@@ -142,6 +152,7 @@ class PostgresStore(SigningStore):
         """Tell a new connection what every connection has to know."""
         self._ask("SELECT set_config('search_path', ?, false)", (self.schema,))
         self._ask("SELECT set_config('synchronous_commit', ?, false)", (_SYNCHRONOUS[self._durability],))
+        self._ask(_COMPRESS)
 
     def _migrate(self) -> None:
         if self._pending(self._version()):
@@ -304,8 +315,10 @@ class PostgresStore(SigningStore):
             return
         first = dense(records)
         batches = self._lasting(self._sign, seal(records))
-        columns = [list(column) for column in zip(*batches, strict=True)]
-        columns[-1] = [signature or b"" for signature in columns[-1]]
+        rows = [(*batch[:4], batch[4] or b"") for batch in batches]
+        statement, values = _APPEND_ONE, list(rows[0])
+        if len(rows) > 1:
+            statement, values = _APPEND_MANY, [list(column) for column in zip(*rows, strict=True)]
         may_be_there = False
 
         def insert() -> None:
@@ -313,7 +326,7 @@ class PostgresStore(SigningStore):
             if may_be_there and self._has_arrived(records[-1][0], epoch):
                 return
             may_be_there = True
-            if self._change(_APPEND, (epoch, *columns, first - 1)) != len(batches):
+            if self._change(statement, (epoch, *values, first - 1)) != len(batches):
                 # Nothing was inserted: say which of the two conditions did not hold.
                 with self._writing():
                     self._fence(epoch)
@@ -337,7 +350,7 @@ class PostgresStore(SigningStore):
     def _ask(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         connection = self._live()
         try:
-            return connection.execute(_marks(statement), values).fetchall()
+            return connection.execute(_marks(statement), values, binary=True).fetchall()
         except _driver().Error as error:
             raise self._error(error) from error
 

@@ -17,6 +17,7 @@ from lyra.core.effect import effect
 from lyra.core.faultpoint import SimulatedCrash, intercept
 from lyra.core.naming import get_qualified_name
 from lyra.errors import BudgetExceeded, NameTaken, Overloaded, ProcessError
+from lyra.kernel.journal.history import Fold
 from lyra.testing import run_in_virtual_time
 from tests.kernel.remote.budget_shards import Provider, Shards
 
@@ -79,6 +80,38 @@ def test_children_abroad_spend_the_budget_of_their_parent_and_no_more():
     assert provider.spent == 2_000
     assert parent.budget.usage == parent.spent == Usage(usd=2_000, tool_calls=200)
     assert parent.budget.reserved("usd") == 0
+
+
+def test_what_was_lent_is_known_beside_what_was_spent():
+    """Spent without lent, over all processes of all shards, is what was performed: from the rows and a snapshot."""
+    provider = begin()
+
+    def count(states):
+        return sum(state.spent.get("usd", 0) - (state.lent or {}).get("usd", 0) for state in states)
+
+    async def lead(ctx):
+        await (await ctx.spawn(spend_abroad, ["b", "c"], [10], 30)).wait()
+        await ctx.do(charge, "lead", 5, cost=Usage(usd=5))
+        await ctx.receive()
+
+    async def main():
+        async with Shards("a", "b", "c", programs=[*PROGRAMS, lead]) as shards:
+            kernel = shards.kernels["a"]
+            parent = kernel.spawn(lead, pid="lead", budget={"usd": 2_000})
+            await shards.until(lambda: kernel.processes[parent.pid].spent.micro_usd == 605)
+            await kernel.durable()
+            sums = []
+            for store in shards.stores.values():
+                fold = Fold()
+                fold.add_all(store.read())
+                sums.append(count(fold.processes.values()))
+                states = {pid: data for pid, data in fold.dump().items() if data is not None}
+                assert count(Fold.load(fold.seq, states).processes.values()) == sums[-1]
+            return sums
+
+    sums = run_in_virtual_time(main())
+    assert provider.spent == 605
+    assert sums == [5, 300, 300]
 
 
 def test_four_shards_spend_one_budget_with_few_trips():

@@ -97,6 +97,19 @@ def test_no_period_has_more_than_the_limit_and_nearly_all_of_it_is_used(rpm, bur
     assert len(calls) >= 0.99 * ((burst or rpm) + rpm / 60 * seconds) - 4
 
 
+def test_a_limit_of_tokens_alone_lets_requests_through():
+    CALLS.clear()
+
+    async def main():
+        async with RatedShards("a", "b", "c", programs=PROGRAMS) as shards:
+            limit = {"tokens_per_minute": 1_000}
+            for kernel in shards.kernels.values():
+                assert (await kernel.spawn(ping_many, 20, limit).wait()).result == 20
+
+    run_in_virtual_time(main())
+    assert len(CALLS) == 60
+
+
 def test_a_share_that_is_used_late_is_no_second_burst():
     """Programs that wait with a share in hand, while the bucket would refill, do not pass the limit together."""
     CALLS.clear()
@@ -243,3 +256,35 @@ def test_a_breaker_that_opens_or_closes_tells_the_other_shards(was_used):
     assert refused == ["circuit_open"]
     assert closed == ["fine"]
     assert again == ["fine", "fine"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [((6_000, None), (60, 5)), ((60, 5), (6_000, 50)), ((None, None), (60, 5))]
+)
+def test_a_limit_that_is_changed_holds_at_its_home(before, after):
+    """What the home lends follows the limit that is asked for last: less at once, more as it is refilled."""
+
+    async def main():
+        async with RatedShards("a", "b", programs=PROGRAMS) as shards:
+            home, numbers = shards.kernels["a"].core.remote.shares, [0]
+
+            async def lend(rpm, burst, want):
+                limits = [rpm, None if rpm else 10_000, burst]
+                data = {"name": "x", "limits": limits, "need": [1.0, 0.0], "want": [want, 0.0], "from": "b"}
+                answer = await home.answer({**data, "number": numbers[-1], "unused": [0.0, 0.0]})
+                numbers.append(answer.get("number", 0))
+                return answer.get("lent", [0.0])[0]
+
+            await lend(*before, 100.0)
+            await asyncio.sleep(0.1)
+            lent = 0.0
+            for _ in range(30):
+                lent += await lend(*after, 100.0)
+            rpm, burst = after
+            assert lent <= burst
+            for _ in range(600):
+                await asyncio.sleep(0.1)
+                lent += await lend(*after, 100.0)
+            assert 0.95 * rpm <= lent <= rpm + burst
+
+    run_in_virtual_time(main())

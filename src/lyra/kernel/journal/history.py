@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from lyra.core.budgets.early_calls import NO_ROOM, JoinableBudget
 from lyra.core.limits import MONEY_MICRO_USD_MAX
-from lyra.core.naming import to_fixed_name
+from lyra.core.naming import PORTION, to_fixed_name
 from lyra.errors import Corrupt, EffectInDoubt, StoreError
 from lyra.kernel.base import subsystem
 from lyra.kernel.base.subsystem import State
@@ -66,6 +66,8 @@ class ProcessState(msgspec.Struct):
     traps: bool = False
     interrupts: dict[str, PendingInterrupt] = {}
     spent: dict[str, int] = {}
+    # The part of `spent` that processes on other shards spent; left out of a snapshot where there is none.
+    lent: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
     peak: dict[str, int] = {}  # of one that spends apart: the most that was spent and set aside at one time
     passed_on: dict[str, int] = {}  # of one that was put away: what it had spent, which counts above it now
     held: dict[rows.Key, dict[str, int]] = {}  # calls in flight, and what is set aside for each
@@ -203,6 +205,8 @@ class Fold:
                 _add(above, state.cut_off)
             else:
                 _add(above, state.spent)
+                if parent is not None and state.lent:
+                    parent.lent = _sum(parent.lent or {}, state.lent)
                 state.passed_on, state.spent = state.spent, {}
             self.changed.add(ROOT if parent is None else state.created.parent)
         return taken
@@ -215,6 +219,8 @@ class Fold:
             if above and above not in self.processes:
                 continue  # forgotten since: it counts somewhere above that one
             subtract(self.processes[above].spent if above else self.spent, state.passed_on)
+            if above and state.lent:
+                subtract(self.processes[above].lent or {}, state.lent)
             state.spent, state.passed_on = state.passed_on, {}
 
     def _above(self, pids: Iterable[str]) -> set[str]:
@@ -234,24 +240,26 @@ class Fold:
     def add(self, record: Record) -> None:
         seq, time, pid, kind, data = record
         self.seq = seq
-        state = self._by_kind.get(kind)
-        if state is not None:
-            subsystem.apply(state, record)
-            self.changed.add(f"~{state.NAME}")
-            return
         decoder = rows.DECODERS.get(kind)
         if decoder is None:
-            if kind.startswith(_SHARD_ROWS):
-                self.is_shard = True
+            self._add_to_subsystem(record)
             return
         try:
             row = decoder.decode(data)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise Corrupt(f"row {seq} ({kind}) cannot be read: {error}", seq=seq) from error
         self.changed.add(pid)
-        if kind == "process.created":
+        apply = _APPLY.get(kind)
+        if apply is not None:
+            process = self.processes.get(pid)
+            if process is None:
+                self._late(seq, pid, kind, row)
+                return
+            apply(process, row, seq, time)
+            self.ended += apply is _apply_terminated
+        elif kind == "process.created":
             self._apply_created(record, row)
-        elif kind == "message.sent":
+        else:
             receiver = self.processes.get(row.to)
             if receiver is not None and not row.dropped:
                 receiver.inbox.append((seq, row.message, row.blob, row.form))
@@ -260,13 +268,14 @@ class Fold:
             if sender is not None and row.key is not None:
                 sender.effects[row.key] = Entry("send", row.to, row.hash, done=True)
                 self.changed.add(row.sender)
-        else:
-            process = self.processes.get(pid)
-            if process is None:
-                self._late(seq, pid, kind, row)
-                return
-            _APPLY[kind](process, row, seq, time)
-            self.ended += kind == "process.terminated"
+
+    def _add_to_subsystem(self, record: Record) -> None:
+        state = self._by_kind.get(record.kind)
+        if state is not None:
+            subsystem.apply(state, record)
+            self.changed.add(f"~{state.NAME}")
+        elif record.kind.startswith(_SHARD_ROWS):
+            self.is_shard = True
 
     def _late(self, seq: int, pid: str, kind: str, row: Any) -> None:
         """Take a row about a process that was put away: an effect of it came to its end, and what it cost counts."""
@@ -277,6 +286,8 @@ class Fold:
         if kind == "effect.finished" and row.usage:
             above = self._find_remembered_above(ended)
             _add(self.processes[above].spent if above else self.spent, row.usage)
+            if above and row.name == PORTION:
+                self.processes[above].lent = _sum(self.processes[above].lent or {}, row.usage)
             self.changed.add(above or ROOT)
 
     def _find_remembered_above(self, ended: ProcessState) -> str:
@@ -336,14 +347,15 @@ def _fault(entry: Entry) -> str | None:
 
 def _apply_started(state: ProcessState, row: rows.Started, seq: int, time: float) -> None:
     _hold(state, row.key, row.cost or {})
-    if rows.is_aside(row.key):
+    if type(row.key) is str and rows.is_aside(row.key):
         return
     entry = Entry("do", row.name, row.hash, idempotent=row.idempotent, lent=row.lent, generation=row.generation)
     before = state.effects.get(row.key)
-    if before is not None and not before.done:
-        entry.crashes, entry.cut_off = before.crashes, before.cut_off
+    if before is not None:
+        if not before.done:
+            entry.crashes, entry.cut_off = before.crashes, before.cut_off
+        state.effects.pop(f"doubt:{row.key}", None)  # what was said about the last time is no answer to this one
     state.effects[row.key] = entry
-    state.effects.pop(f"doubt:{row.key}", None)  # begun again: what was said about the last time is no answer to this
 
 
 def _apply_finished(state: ProcessState, row: rows.Finished, seq: int, time: float) -> None:
@@ -354,7 +366,9 @@ def _apply_finished(state: ProcessState, row: rows.Finished, seq: int, time: flo
         state.refused = True
     if row.error is not None and "crash" in row.error:  # with its kernel
         state.cut_off = _sum(state.cut_off, row.usage or {})
-    if state.exit is not None or rows.is_aside(row.key):
+    if state.exit is not None or (type(row.key) is str and rows.is_aside(row.key)):
+        if row.name == PORTION:
+            state.lent = _sum(state.lent or {}, row.usage or {})
         return
     entry = state.effects.get(row.key)
     if row.error is not None and row.error.get("code") == "cut_off":  # with its process: paid for, still in doubt

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from itertools import count, islice
+from itertools import count, islice, pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lyra.core.faultpoint import point
@@ -24,13 +24,14 @@ from lyra.store.ended import ENDED, Segment, SegmentList, encode_entry, is_among
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import AnyJournal, Core
-    from lyra.store.protocol import Snapshot, Store
+    from lyra.store.protocol import Record, Snapshot, Store
 
 
 T = TypeVar("T")
 
 _log: Final = logging.getLogger("lyra.kernel")
 _ROWS_A_SLICE: Final = 200
+_ROWS_READ_AT_ONCE: Final = 1_000
 _STATES_A_SLICE: Final = 250  # also those of a segment
 _ROWS_DROPPED_AT_ONCE: Final = 5_000
 _ENDED_KEPT: Final = 500  # ended processes whose states stay in the snapshot itself
@@ -135,6 +136,7 @@ class SnapshotWriter:
         self._retention_s = retention_s
         self._task: asyncio.Task[None] | None = None
         self.seq = 0
+        self._ends: list[int] = []  # rows at which commits ended since then, some hundred apart
         core.after_commit.append(self._rows_written)
 
     def covers(self, seq: int, ended: EndedStates) -> None:
@@ -147,6 +149,8 @@ class SnapshotWriter:
         return self._task is not None
 
     def _rows_written(self, seq: int) -> None:
+        if seq - (self._ends[-1] if self._ends else self.seq) >= _ROWS_A_SLICE:
+            self._ends.append(seq)
         if seq - self.seq >= self._every_events and self._task is None:
             self._task = self._core.tasks.start(self._in_background(), name="lyra-snapshot")
 
@@ -184,12 +188,13 @@ class SnapshotWriter:
         ended = EndedStates(self._get_blob, segments, self.ended.hashes)
         fold.find_ended = ended.find
         changes: dict[str, bytes | None] = {}
-        for after in range(loaded.seq, upto, _ROWS_A_SLICE):
-            last = min(after + _ROWS_A_SLICE, upto)
-            fold.add_all(await core.call(_rows, store, after, last))
-            if fold.ended >= _STATES_A_SLICE or last == upto:
-                await self._put_away(fold, ended, changes, last, loaded.states)
-            await asyncio.sleep(0)
+        for after, end in pairwise([loaded.seq, *self._list_ends(loaded.seq, upto)]):
+            for rows in _slices(await core.call(_rows, store, after, end), _ROWS_A_SLICE):
+                fold.add_all(rows)
+                last = rows[-1].seq
+                if fold.ended >= _STATES_A_SLICE or last == upto:
+                    await self._put_away(fold, ended, changes, last, loaded.states)
+                await asyncio.sleep(0)
         before = core.now() - self._retention_s
         states: dict[str, bytes | None] = {}
         for changed in fold.dump_in_slices(_STATES_A_SLICE, forget_before=before):
@@ -201,6 +206,7 @@ class SnapshotWriter:
         await core.call(store.save_snapshots, upto, states | changes, journal.epoch)
         point("snapshot.after")
         self.seq, self.ended = upto, ended
+        self._ends = [end for end in self._ends if end > upto]
         self.archived(upto)
         while await self._drop(before):
             pass
@@ -209,6 +215,16 @@ class SnapshotWriter:
             dropped = await core.call(store.compact, before=before, epoch=journal.epoch, most=_ROWS_DROPPED_AT_ONCE)
             await asyncio.sleep(0)
         return upto
+
+    def _list_ends(self, after: int, upto: int) -> list[int]:
+        """Return the rows at which the rows in between are cut to be read: ends of commits, because the store reads and
+        checks the whole of a commit for any row of it."""
+        ends: list[int] = []
+        for end in [*(end for end in self._ends if after < end < upto), upto]:
+            ends += range(after + _ROWS_READ_AT_ONCE, end, _ROWS_READ_AT_ONCE)
+            ends.append(end)
+            after = end
+        return ends
 
     async def _put_away(
         self, fold: Fold, ended: EndedStates, changes: dict[str, bytes | None], last: int, saved: Container[str]
@@ -322,5 +338,5 @@ def _slices(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield part
 
 
-def _rows(store: Store, after: int, upto: int) -> list[Any]:
-    return list(islice(store.read(after=after, upto=upto), _ROWS_A_SLICE))
+def _rows(store: Store, after: int, upto: int) -> list[Record]:
+    return list(store.read(after=after, upto=upto))

@@ -28,6 +28,7 @@ from lyra.core.budgets import borrowed as amounts
 from lyra.core.budgets.borrowed import BorrowedBudget, find_borrowed, take_part
 from lyra.core.budgets.budget import Budget, Excess, Reservation, Usage
 from lyra.core.limits import BUDGET_UNUSED_S, BUDGETS_SHARED_MAX
+from lyra.core.naming import PORTION
 from lyra.errors import ConfigError, Overloaded
 from lyra.kernel.journal import rows
 from lyra.kernel.process.process import Process
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from lyra.kernel.assembly import KernelParts
     from lyra.kernel.remote.posts import Remote
 
-_PORTION: Final = "budget.portion"  # the name in rows and Events of what was spent on another shard
 _SHARES: Final = 2  # a portion is at most this part of what is free, for each loan of the scope
 _FIRST_SHARES: Final = 16  # the same of the portion that a spawn takes along, of which is not known what it needs
 _SETTLE_LOOK_S: Final = 0.05  # until effects that ended with their process have been settled; twice as long each time
@@ -212,7 +212,7 @@ class Loans(RemotePart):
     def _warn(self, lender: Process | None, over: Iterable[Excess]) -> None:
         told = [excess.to_data() for excess in over]
         if told and lender is not None:
-            self._core.publish(lender.pid, "budget.warning", {"effect": _PORTION, "over": told})
+            self._core.publish(lender.pid, "budget.warning", {"effect": PORTION, "over": told})
 
     def _free(self, scope: Budget) -> dict[str, int]:
         """Return what the limits of a scope and those above leave."""
@@ -314,7 +314,7 @@ class Loans(RemotePart):
         self._warn(lender, over)
         journal = self._core.journal
         if journal is not None:
-            row = rows.Finished(f"{rows.ASIDE}loan:{name}", usage=used, name=_PORTION)
+            row = rows.Finished(f"{rows.ASIDE}loan:{name}", usage=used, name=PORTION)
             journal.write(lender.pid, "effect.finished", rows.encode(row))
 
     # ------------------------------------------------------------------ budgets of the cluster
