@@ -15,12 +15,14 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from lyra.core.ids import unique_id
-from lyra.errors import Overloaded, Unreachable
+from lyra.errors import LyraError, Overloaded, Unreachable
 from lyra.server.cluster import merge
 from lyra.server.cluster.feed import follow_all
-from lyra.server.cluster.forwarding import SentRequest, until_client_left, write_answer
+from lyra.server.cluster.forwarding import OF_ALL, SentRequest, is_of_all, until_client_left, write_answer
 from lyra.server.cluster.places import Asked, Destination, Shards, find_place, name_processes, needs_body
 from lyra.server.cluster.reach import Reach, ShardAnswer
+from lyra.server.cluster.whole import WHOLE_NAMES
+from lyra.server.dashboard import cluster
 from lyra.server.dashboard.login import problem_page
 from lyra.server.http.api.webhooks import SHARED_ID
 from lyra.server.http.app import (
@@ -36,6 +38,7 @@ from lyra.server.http.endpoint import PageRequest, PathTable, RawAnswer, RouteMa
 from lyra.server.http.guard import LOOPBACK_HOSTS, ClientLeft, check_place, read_body
 from lyra.server.http.problems import HttpRefusal
 from lyra.server.http.sse import Receive, Send
+from lyra.server.token_limit import credential_of
 
 if TYPE_CHECKING:
     from lyra.server.settings import ServeSettings
@@ -55,9 +58,11 @@ class Front:
         assert settings.http is not None
         self._reach = reach
         self._sites = reach.sites
-        self._table = PathTable(reach.sites.endpoints)
+        self._table = PathTable((*reach.sites.endpoints, *cluster.ENDPOINTS))
+        reach.sites.whole.bind(reach)
         self._hosts: Collection[str] = {*LOOPBACK_HOSTS, settings.http.host, *settings.hosts}
         self._bytes_max = settings.message_bytes_max
+        self._tokens = settings.tokens
         self._answering = 0
         self._endless: set[asyncio.Task[Any]] = set()
         self.is_draining = False
@@ -106,11 +111,8 @@ class Front:
             if has_begun:  # the connection breaks off, so that the client does not take the answer for whole
                 raise
             if isinstance(error, Unreachable):  # no 503, after which clients repeat what may have been done
-                text, hint = (
-                    "the host that was asked has died: what became of the request is not known",
-                    "look, then ask again",
-                )
-                error = HttpRefusal(502, text, hint=hint)
+                text = "the host that was asked has died: what became of the request is not known"
+                error = HttpRefusal(502, text, hint="look whether it was carried out, then ask again")
             page = PageRequest(path, query_text(scope), headers, True)
             await send_answer(send, answer_of_problem(error, page, method, match, problem_page))
 
@@ -139,11 +141,14 @@ class Front:
             place, scope, asked = self._enter_shard(path, scope, body)
         else:
             values = {} if match is None else match.values
-            shards = Shards(self._reach.shards, self._reach.pick)
+            shards = Shards(self._reach.shards, self._reach.pick, self._find_user)
             asked = Asked(name, values, query_of(scope["query_string"]), headers, body, shards)
-            place = find_place(asked)
+            if name in WHOLE_NAMES:
+                scope, place = {**scope, OF_ALL: True}, asked.at_shard(self._find_open())
+            else:
+                place = find_place(asked)
         is_direct = place.how in ("one", "new") and not asked.tells_processes
-        site = self._sites.find(place.shards[0]) if is_direct else None
+        site = self._sites.find(place.shards[0], is_whole=is_of_all(scope)) if is_direct else None
         if site is not None:
             request = _rewrite(scope, match, asked)
             await site(request.scope, request.receive(receive) if is_read else receive, send)
@@ -154,6 +159,14 @@ class Front:
         among = self._endless if name == FEED else None
         if not await until_client_left(receive, work, self._sites.tasks, among):
             raise ClientLeft
+
+    def _find_user(self, headers: Mapping[str, str], named: str) -> str:
+        """Return the user of the token that a request comes with; "" where its site will refuse it."""
+        try:
+            user_id = headers.get("x-user-id", "") or named
+            return self._tokens.caller(credential_of(headers), user_id=user_id).user_id
+        except LyraError:
+            return ""
 
     def _enter_shard(self, path: str, scope: Any, body: bytes) -> tuple[Destination, Any, Asked]:
         """Return where a request below `/shards/NAME` goes, and the request as that site reads it."""
@@ -173,6 +186,11 @@ class Front:
         if self._reach.host.problem:
             raise HttpRefusal(503, "the host cannot reach the cluster")
         return RawAnswer(b'{"status":"ready"}')
+
+    def _find_open(self) -> str:
+        """Return a shard whose host lives, this one's before others."""
+        shards, view = self._reach.shards, self._reach.host.view
+        return next((shard for shard in shards if view.address_of(shard) is not None), shards[0])
 
     # ------------------------------------------------------------------ by where it goes
 

@@ -16,7 +16,9 @@ import msgspec
 from lyra.core.ids import to_address
 from lyra.errors import ConfigError, NoSuchProcess
 from lyra.kernel.remote.part import home_of, split_address
+from lyra.server.gateway.keys import find_key_home
 from lyra.server.owners import OwnedPid
+from lyra.server.token_limit import credential_of
 
 
 class Destination(NamedTuple):
@@ -32,6 +34,7 @@ class Shards(NamedTuple):
 
     names: tuple[str, ...]  # of all, those that are open on this host first
     pick: Callable[[], tuple[str, ...]]  # the shards for new work, the best first
+    find_user: Callable[[Mapping[str, str], str], str] = lambda _headers, _named: ""  # of the token in the headers
 
     def home(self, name: str) -> str:
         return home_of(name, self.names)
@@ -225,6 +228,16 @@ def _by_rpc(asked: Asked) -> Destination:
     return asked.at_home(task_id) if task_id else _by_message(asked, "params")
 
 
+def _by_key(asked: Asked) -> Destination:
+    """Return where the key is that a call of the gateway comes with: its budget and its limits are there alone."""
+    user_id = asked.shards.find_user(asked.headers, asked.asks("user_id"))
+    return asked.at_shard(find_key_home(credential_of(asked.headers), user_id, asked.shards.home))
+
+
+def _by_key_name(asked: Asked) -> Destination:
+    return asked.at_shard(asked.shards.home(asked.text("name")))
+
+
 def _by_task(asked: Asked) -> Destination:
     return asked.at_home(asked.values["task"].partition(":")[0])
 
@@ -318,22 +331,23 @@ PLACES: Final[dict[str, Rule]] = {
     "agui.capabilities": _anywhere,
     "mcp.ask": _by_tool,
     "assets.get": _anywhere,
-    "models.list": _anywhere,
-    "models.get": _anywhere,
+    "models.list": _by_key,
+    "models.get": _by_key,
     "openai.chat": _new,
     "anthropic.messages": _new,
-    "gateway.chat": _new,
-    "gateway.responses": _new,
-    "gateway.messages": _new,
-    "gateway.count_tokens": _new,
-    "gateway.embeddings": _new,
-    "keys.create": _new,
+    "gateway.chat": _by_key,
+    "gateway.responses": _by_key,
+    "gateway.messages": _by_key,
+    "gateway.count_tokens": _by_key,
+    "gateway.embeddings": _by_key,
+    "keys.create": _by_key_name,
     "keys.list": _all,
     "keys.show": _by_id("key_id"),
     "keys.revoke": _by_id("key_id"),
+    "acts.answer": _by_id("interrupt_id"),
 }
 # Rules that read the body.
-_READERS: Final = (_by_session, _by_subject, _by_thread, _by_message, _by_rpc, _by_tool)
+_READERS: Final = (_by_session, _by_subject, _by_thread, _by_message, _by_rpc, _by_tool, _by_key_name)
 _PROCESS_PAGES: Final = ("pages.process", "pages.run", "pages.pipeline", "acts.stop_pipeline", "acts.fork")
 
 

@@ -21,6 +21,7 @@ from lyra.server.cluster.front import Front
 from lyra.server.cluster.reach import Reach
 from lyra.server.cluster.sites import Sites
 from lyra.server.http.face import HttpListener
+from lyra.server.settings import announce, withdraw
 
 if TYPE_CHECKING:
     from lyra.cluster.host import Host, SetUp
@@ -51,6 +52,7 @@ class ClusterServer:
         self.http: Address | None = None
         self._sites = Sites(settings, setup)
         self._join = join(config, url, self._sites, resources=resources, shards=shards, lease_s=lease_s)
+        self._url = url
         self._stack = AsyncExitStack()
         self._faces: list[Face] = []
         self.host: Host
@@ -67,6 +69,8 @@ class ClusterServer:
                 self.grpc = await self._start(GrpcFront(reach, self.settings, peers))
             front = Front(reach, self.settings)
             self.http = await self._start(HttpListener(front, self.settings, self._sites.tasks, SystemClock()))
+            if self.settings.gateway:
+                announce(self._url, self.ready_line()["http"])
         except BaseException:
             await self._stack.aclose()
             raise
@@ -90,6 +94,8 @@ class ClusterServer:
         faces, self._faces = self._faces, []
         if not faces:
             return
+        if self.settings.gateway:
+            withdraw(self._url, self.ready_line()["http"])
         clock = SystemClock()
         until_s = clock.monotonic() + self.settings.drain_s
         try:
