@@ -21,6 +21,7 @@ from lyra.kernel.base.tasks import Tasks
 from lyra.observe import export_as_configured
 from lyra.server.cluster.forwarding import SentRequest, read_site
 from lyra.server.dashboard.login import problem_page
+from lyra.server.grpc.shared_work import open_desk
 from lyra.server.http.app import HttpApp, make_app
 from lyra.server.http.guard import ANY_HOST
 from lyra.server.site import begin_listening, site
@@ -79,6 +80,7 @@ class Sites(ShardHooks):
     async def open(self, kernel: Kernel) -> None:
         export_as_configured(kernel)
         add_key_source(kernel, lambda kernel: collect_keys(kernel.config))
+        open_desk(kernel)
         await super().open(kernel)
         settings = self.settings
         app = make_app(
