@@ -1,9 +1,8 @@
 """GrpcFront: the gRPC face of a host of a cluster. Each call goes to the services of the shard that it belongs to.
 
 A process is named by its address, and a piece of work like one; a bare pid that a client chose lives at its home. What
-begins without a name is placed, lists are those of all shards. A worker serves all shards: its claim is asked of one
-after the other, so that no shard lends it a piece that another one has lent it already. The message bus of clients is
-that of one shard. The same port answers the calls of hosts.
+begins without a name is placed, lists are those of all shards. A worker serves all shards (`grpc.shared_work`). The
+message bus of clients is that of one shard. The same port answers the calls of hosts.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from grpc_health.v1.health import aio as health_aio
 from lyra.core.address import Address
 from lyra.core.clock import SystemClock
 from lyra.core.ids import to_address
-from lyra.core.limits import WORK_CLAIM_WAIT_S_MAX
-from lyra.errors import Conflict, LyraError, NoSuchProcess, Overloaded, Unreachable
+from lyra.errors import Conflict, LyraError, NoSuchProcess, Overloaded
 from lyra.kernel.remote.part import home_of, split_address
 from lyra.server.cluster.grpc_site import CallRefused
 from lyra.server.cluster.sites import GRPC_CALL
 from lyra.server.grpc.face import (
     SERVICES,
+    behavior_of,
     handlers_of,
     listen_for_grpc,
     make_server,
@@ -34,15 +33,15 @@ from lyra.server.grpc.face import (
     standard_handlers,
 )
 from lyra.server.grpc.guard import FINISHING, WAITING, CallGuard, Method, end_of
+from lyra.server.grpc.shared_work import SharedWorkerCalls
 
 if TYPE_CHECKING:
     from lyra.server.cluster.reach import Reach
     from lyra.server.settings import ServeSettings
 
 _LOOK_S: Final = 0.02
-_CLAIM_S: Final = 0.2  # between two rounds of a claim over all shards
 _FLUSH_S: Final = 2.0
-_PIDS: Final = frozenset({"pid", "process_id", "parent_pid", "child_pids", "work_id"})
+_PIDS: Final = frozenset({"pid", "process_id", "parent_pid", "child_pids"})
 
 # Of each RPC: the field that says where it goes, or a word for those that no field leads.
 ALL: Final = "(all)"  # merged
@@ -50,7 +49,7 @@ ANY: Final = "(any)"
 FIND: Final = "(find)"  # asked of one after the other until one knows what is asked for
 NEW: Final = "(new)"
 BUS: Final = "(bus)"
-CLAIM: Final = "(claim)"
+WORK: Final = "(work)"  # of workers: `grpc.shared_work`
 PLACES: Final[dict[str, str]] = {
     "KernelService/CreateProcess": "pid",
     "KernelService/GetProcess": "pid",
@@ -88,9 +87,9 @@ PLACES: Final[dict[str, str]] = {
     "SystemService/UpdateServiceHealth": "name",
     "SystemService/ListServices": ALL,
     "SystemService/DispatchService": "pid",
-    "WorkerService/ClaimWork": CLAIM,
-    "WorkerService/RenewWork": "work_id",
-    "WorkerService/CompleteWork": "work_id",
+    "WorkerService/ClaimWork": WORK,
+    "WorkerService/RenewWork": WORK,
+    "WorkerService/CompleteWork": WORK,
 }
 # What a client names that is not there yet: it is made at its home, and looked for nowhere else.
 _MADE: Final = frozenset(
@@ -111,7 +110,9 @@ class GrpcFront:
         self._settings = settings
         self._peers = peers
         self._clock = SystemClock()
-        self._guard = CallGuard(settings.tokens, self._clock)  # of reflection; calls are checked by their shard
+        self._workers: Any = SharedWorkerCalls(reach.host)
+        # Of workers and reflection; other calls are checked by their shard.
+        self._guard = CallGuard(settings.tokens, self._clock)
         self._health: Any = None
         self._server: Any = None
         self._in_flight = 0
@@ -143,6 +144,7 @@ class GrpcFront:
 
     async def wait_idle(self) -> None:
         """Wait until no call is in flight but those that only wait."""
+        await self._guard.wait_idle()
         while self._in_flight:  # noqa: ASYNC110 - no event tells the last
             await asyncio.sleep(_LOOK_S)
 
@@ -158,12 +160,16 @@ class GrpcFront:
                 await self.wait_idle()
         except TimeoutError:
             grace_s = 0.0
+        self._workers.close()
         self._guard.stopped.set()
         await server.stop(grace_s)
 
     # ------------------------------------------------------------------ calls
 
     def _make_behavior(self, method: Method, streams: bool) -> Any:
+        if PLACES[method.name] == WORK:
+            return behavior_of(method, self._workers, self._guard, streams=streams)
+
         async def stream(data: bytes, context: Any) -> AsyncIterator[bytes]:
             counts = method.name not in WAITING
             task = asyncio.current_task()
@@ -199,8 +205,6 @@ class GrpcFront:
         field = PLACES[method.name]
         if field == ALL:
             yield await self._merge(call, request)
-        elif field == CLAIM:
-            yield await self._claim(call, request)
         else:
             shards = self._find_shards(method.name, field, request)
             is_new = field == NEW or (method.name in _MADE and len(shards) > 1)
@@ -298,27 +302,6 @@ class GrpcFront:
         for answer in answers[1:]:
             add_message(whole, answer)
         return bytes(whole.SerializeToString())
-
-    async def _claim(self, call: _Call, request: Any) -> bytes:
-        """Return a piece of work of any shard. Each is told what the worker serves."""
-        wait_s = min(request.wait_seconds, WORK_CLAIM_WAIT_S_MAX)
-        until_s, turn = self._clock.monotonic() + wait_s, 0
-        request.wait_seconds = 0
-        while True:
-            shards = self._reach.shards
-            for place in range(len(shards)):
-                shard = shards[(turn + place) % len(shards)]
-                try:
-                    async with aclosing(self._read(call, shard, request.SerializeToString())) as messages:
-                        message = await anext(messages)
-                except (Unreachable, Overloaded):
-                    continue  # it has no work to lend at the moment
-                if call.method.response.FromString(message).work_id:
-                    return call.name_processes(shard, message)
-            turn += 1
-            if request.announce or self._guard.draining or self._clock.monotonic() >= until_s:
-                return b""
-            await asyncio.sleep(min(_CLAIM_S, max(0.0, until_s - self._clock.monotonic())))
 
 
 class _Call:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lyra.observe import attach_metrics
 from lyra.server.grpc.face import SERVICES, behavior_of, methods_of
@@ -19,6 +19,9 @@ from lyra.server.token_limit import TokenLimit
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.settings import ServeSettings
+
+
+_WORKERS: Final = "WorkerService"  # of which each shard has one desk for all hosts
 
 
 class CallRefused(Exception):
@@ -63,7 +66,7 @@ class GrpcSite:
             observe=attach_metrics(kernel).grpc_request,
             tell_act=self._tell_act,
         )
-        self._services = {name: make(kernel) for name, make in SERVICES.items()}
+        self._services = {name: make(kernel) for name, make in SERVICES.items() if name != _WORKERS}
         self._behaviors = {
             method.name: (behavior_of(method, service, guard, streams=streams), streams)
             for name, service in self._services.items()
@@ -86,7 +89,7 @@ class GrpcSite:
                 yield message
 
     async def close(self) -> None:
-        """End what waits: claims of work, subscriptions."""
+        """End subscriptions."""
         for service in self._services.values():
             if hasattr(service, "drain"):
                 await service.drain()
