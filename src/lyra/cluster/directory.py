@@ -179,6 +179,10 @@ class Directory(Protocol):
 
     def view(self) -> View: ...
 
+    def read_silences(self) -> dict[str, float]:
+        """Return for how many seconds each host has not renewed its row."""
+        ...
+
     def assign(self, shard: str, host: str, moves: int) -> bool:
         """Give a shard to a host if it was moved so often; False where another move came first."""
         ...
@@ -358,7 +362,6 @@ class PostgresDirectory:
         return known.with_changes(float(now), int(changes), expired, rows, [ShardRow(*row) for row in shards], loaded)
 
     def read_silences(self) -> dict[str, float]:
-        """Return for how many seconds each host has not renewed its row."""
         rows = self._read(f"SELECT name, {_NOW} + %s - expires_at FROM hosts WHERE state <> 'left'", (self.lease_s,))  # noqa: S608
         return {name: max(0.0, float(silence_s)) for name, silence_s in rows}
 
@@ -482,6 +485,11 @@ class MemoryDirectory:
 
     def view(self) -> View:
         return self._look(View(0.0, self.lease_s, {}, {}))
+
+    def read_silences(self) -> dict[str, float]:
+        now = self._now()
+        expires_at = {name: self._expires_at[name] for name, row in self._hosts.items() if row.state != LEFT}
+        return {name: max(0.0, now + self.lease_s - until) for name, until in expires_at.items()}
 
     def _look(self, known: View) -> View:
         hosts, shards = [], []

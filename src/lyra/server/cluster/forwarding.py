@@ -17,8 +17,13 @@ if TYPE_CHECKING:
     from lyra.kernel.base.tasks import Tasks
     from lyra.server.http.face import ServedApp
 
+OF_ALL: Final = "lyra.all"  # in a scope: the request is for the site of all shards
 _WAITING_MAX: Final = 8  # pieces that a site may be ahead of its reader
-_SCOPE: Final = ("method", "path", "raw_path", "query_string", "scheme", "root_path", "http_version")
+_SCOPE: Final = (OF_ALL, "method", "path", "raw_path", "query_string", "scheme", "root_path", "http_version")
+
+
+def is_of_all(scope: Any) -> bool:
+    return bool(scope.get(OF_ALL))
 
 
 class AnswerStart(NamedTuple):

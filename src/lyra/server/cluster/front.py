@@ -17,9 +17,11 @@ import msgspec
 from lyra.errors import LyraError, Overloaded, Unreachable
 from lyra.server.cluster import merge
 from lyra.server.cluster.feed import follow_all
-from lyra.server.cluster.forwarding import SentRequest, until_client_left, write_answer
+from lyra.server.cluster.forwarding import OF_ALL, SentRequest, is_of_all, until_client_left, write_answer
 from lyra.server.cluster.places import Asked, Destination, Shards, find_place, name_processes, needs_body
 from lyra.server.cluster.reach import Reach, ShardAnswer
+from lyra.server.cluster.whole import WHOLE_NAMES
+from lyra.server.dashboard import cluster
 from lyra.server.dashboard.login import problem_page
 from lyra.server.http.app import (
     answer_of_problem,
@@ -53,7 +55,8 @@ class Front:
         assert settings.http is not None
         self._reach = reach
         self._sites = reach.sites
-        self._table = PathTable(reach.sites.endpoints)
+        self._table = PathTable((*reach.sites.endpoints, *cluster.ENDPOINTS))
+        reach.sites.whole.bind(reach)
         self._hosts: Collection[str] = {*LOOPBACK_HOSTS, settings.http.host, *settings.hosts}
         self._bytes_max = settings.message_bytes_max
         self._tokens = settings.tokens
@@ -140,9 +143,12 @@ class Front:
             values = {} if match is None else match.values
             shards = Shards(self._reach.shards, self._reach.pick, self._find_user)
             asked = Asked(name, values, query_of(scope["query_string"]), headers, body, shards)
-            place = find_place(asked)
+            if name in WHOLE_NAMES:
+                scope, place = {**scope, OF_ALL: True}, asked.at_shard(self._find_open())
+            else:
+                place = find_place(asked)
         is_direct = place.how in ("one", "new") and not asked.tells_processes
-        site = self._sites.find(place.shards[0]) if is_direct else None
+        site = self._sites.find(place.shards[0], is_whole=is_of_all(scope)) if is_direct else None
         if site is not None:
             request = _rewrite(scope, match, asked)
             await site(request.scope, request.receive(receive) if is_read else receive, send)
@@ -180,6 +186,11 @@ class Front:
         if self._reach.host.problem:
             raise HttpRefusal(503, "the host cannot reach the cluster")
         return RawAnswer(b'{"status":"ready"}')
+
+    def _find_open(self) -> str:
+        """Return a shard whose host lives, this one's before others."""
+        shards, view = self._reach.shards, self._reach.host.view
+        return next((shard for shard in shards if view.address_of(shard) is not None), shards[0])
 
     # ------------------------------------------------------------------ by where it goes
 

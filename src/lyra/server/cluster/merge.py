@@ -337,6 +337,9 @@ class EventPlaces:
     def __init__(self, places: Mapping[str, str]) -> None:
         self._places = {shard: place for shard, place in places.items() if place}
 
+    def place_of(self, shard: str) -> str:
+        return self._places.get(shard, "")
+
     def tell(self, shard: str, event: bytes) -> bytes:
         lines = event.split(b"\n")
         for number, line in enumerate(lines):

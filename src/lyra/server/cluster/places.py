@@ -344,6 +344,7 @@ PLACES: Final[dict[str, Rule]] = {
     "keys.list": _all,
     "keys.show": _by_id("key_id"),
     "keys.revoke": _by_id("key_id"),
+    "acts.answer": _by_id("interrupt_id"),
 }
 # Rules that read the body.
 _READERS: Final = (_by_session, _by_subject, _by_thread, _by_message, _by_rpc, _by_tool, _by_key_name)

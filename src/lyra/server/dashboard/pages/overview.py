@@ -8,10 +8,19 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from lyra.core.ids import to_address
-from lyra.server.dashboard.gathering import Source, Told, gather
-from lyra.server.dashboard.html import Child, Html, tag
-from lyra.server.dashboard.layout import PAGE_HEADERS, act_form, figures_region, link, nothing_yet, page, region
-from lyra.server.dashboard.pages.cluster import hosts_region
+from lyra.server.dashboard.cluster import hosts_region
+from lyra.server.dashboard.gathering import NOTHING, Source, Told, gather
+from lyra.server.dashboard.html import Child, Html, join, tag
+from lyra.server.dashboard.layout import (
+    PAGE_HEADERS,
+    act_form,
+    figures_region,
+    link,
+    missing_region,
+    nothing_yet,
+    page,
+    region,
+)
 from lyra.server.dashboard.pages.processes import join_rows
 from lyra.server.dashboard.sentences import SENTENCES, EventLine, EventSentences, lines_list
 from lyra.server.dashboard.words import empty, money, state
@@ -135,7 +144,10 @@ def _line(call: HttpCall, row: ProcessRow, depth: int) -> Html:
 
 
 async def _figures(call: HttpCall) -> RawAnswer:
-    return RawAnswer(figures_region(call).encode(), "text/html; charset=utf-8", 200, PAGE_HEADERS)
+    await gather(call, NOTHING)
+    return RawAnswer(
+        join(figures_region(call), missing_region(call)).encode(), "text/html; charset=utf-8", 200, PAGE_HEADERS
+    )
 
 
 # A short explanation above the overview, for a kernel that is shown to people who do not know it, such as a demo.
