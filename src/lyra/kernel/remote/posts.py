@@ -67,7 +67,7 @@ _ACKNOWLEDGED_WITHIN_S: Final = 0.2
 
 # Raised with each kind of post or fact that earlier versions do not know: a shard that a host has opened moves only to
 # hosts that know as much.
-POSTS_FORMAT: Final = 3
+POSTS_FORMAT: Final = 4
 
 # Shard, number of the first post and the posts → number of the last post that the shard has. Raises LyraError.
 Deliver = Callable[[str, int, list[bytes]], Awaitable[int]]
