@@ -12,8 +12,8 @@ from lyra.cluster.directory import PostgresDirectory
 from lyra.cluster.host import Host
 from lyra.cluster.peers import GrpcCarrier, GrpcListener
 from lyra.core.clock import SystemClock
-from lyra.server.grpc.face import handlers_of
-from lyra.server.grpc.guard import CallGuard
+from lyra.server.grpc.face import behavior_of, handlers_of
+from lyra.server.grpc.guard import CallGuard, Method
 from lyra.server.grpc.shared_work import SharedWorkerCalls, open_desk
 from lyra.server.identity import TokenTable
 from tests.server.work.programs import OPERATOR
@@ -24,7 +24,11 @@ async def serve_workers(host: Host) -> tuple[Any, str]:
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     guard = CallGuard(TokenTable({OPERATOR: ""}), SystemClock())
     calls: Any = SharedWorkerCalls(host)
-    server.add_generic_rpc_handlers((handlers_of("WorkerService", calls, guard),))
+
+    def make(method: Method, streams: bool) -> Any:
+        return behavior_of(method, calls, guard, streams=streams)
+
+    server.add_generic_rpc_handlers((handlers_of("WorkerService", make),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     return server, f"127.0.0.1:{port}"

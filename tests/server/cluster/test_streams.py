@@ -55,6 +55,7 @@ def test_a_stream_is_read_on_at_another_host_after_kill_9(tmp_path: Path, postgr
                 for _ in range(40):
                     answer = await client.post("/api/agents/clerk/chat", json={"message": "hello"})
                     assert answer.status_code == 200, answer.text
+                    assert answer.status_code == 200, answer.text
                     session_id = answer.json()["session_id"]
                     held.setdefault(cluster.owner_of(session_id), session_id)
                     if len(held) == 2:
@@ -104,6 +105,7 @@ def test_a_host_that_is_stopped_drains(tmp_path: Path, postgres_server: Postgres
             async with cluster.client("b") as client:
                 while len(held) < 2:
                     answer = await client.post("/api/agents/clerk/chat", json={"message": "hello"})
+                    assert answer.status_code == 200, answer.text
                     session_id = answer.json()["session_id"]
                     held.setdefault(cluster.owner_of(session_id), session_id)
             cluster.vendor.hold()
@@ -167,6 +169,7 @@ def test_requests_go_on_while_a_host_is_gone(tmp_path: Path, postgres_server: Po
             async with cluster.client("a") as client:
                 while len(held) < 2:
                     answer = await client.post("/api/agents/clerk/chat", json={"message": "hello"})
+                    assert answer.status_code == 200, answer.text
                     session_id = answer.json()["session_id"]
                     held.setdefault(cluster.owner_of(session_id), session_id)
                 lost = {shard for shard, host in cluster.owners().items() if host == "b"}
