@@ -1,8 +1,8 @@
 """GrpcFront: the gRPC face of a host of a cluster. Each call goes to the services of the shard that it belongs to.
 
-A process is named by its address, and a piece of work like one; a bare pid that a client chose lives at its home. What
-begins without a name is placed, lists are those of all shards. A worker serves all shards (`grpc.shared_work`). The
-message bus of clients is that of one shard. The same port answers the calls of hosts.
+A process is named by its address; a bare pid that a client chose lives at its home. What begins without a name is
+placed, lists are those of all shards. A worker serves all shards (`server.grpc.shared_work`). The message bus of
+clients is that of one shard. The same port answers the calls of hosts.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _LOOK_S: Final = 0.02
 _FLUSH_S: Final = 2.0
 _PIDS: Final = frozenset({"pid", "process_id", "parent_pid", "child_pids"})
 
-# Of each RPC: the field that says where it goes, or a word for those that no field leads.
+WORKERS: Final = "WorkerService"
+# Of each RPC but those of workers: the field that says where it goes, or a word for those that no field leads.
 ALL: Final = "(all)"  # merged
 ANY: Final = "(any)"
 FIND: Final = "(find)"  # asked of one after the other until one knows what is asked for
 NEW: Final = "(new)"
 BUS: Final = "(bus)"
-WORK: Final = "(work)"  # of workers: `grpc.shared_work`
 PLACES: Final[dict[str, str]] = {
     "KernelService/CreateProcess": "pid",
     "KernelService/GetProcess": "pid",
@@ -87,9 +87,6 @@ PLACES: Final[dict[str, str]] = {
     "SystemService/UpdateServiceHealth": "name",
     "SystemService/ListServices": ALL,
     "SystemService/DispatchService": "pid",
-    "WorkerService/ClaimWork": WORK,
-    "WorkerService/RenewWork": WORK,
-    "WorkerService/CompleteWork": WORK,
 }
 # What a client names that is not there yet: it is made at its home, and looked for nowhere else.
 _MADE: Final = frozenset(
@@ -110,9 +107,8 @@ class GrpcFront:
         self._settings = settings
         self._peers = peers
         self._clock = SystemClock()
-        self._workers: Any = SharedWorkerCalls(reach.host)
-        # Of workers and reflection; other calls are checked by their shard.
-        self._guard = CallGuard(settings.tokens, self._clock)
+        self._guard = CallGuard(settings.tokens, self._clock)  # of workers and reflection; else each shard has its own
+        self._workers = SharedWorkerCalls(reach.host)
         self._health: Any = None
         self._server: Any = None
         self._in_flight = 0
@@ -125,7 +121,8 @@ class GrpcFront:
         self._health = health_aio.HealthServicer()
         server.add_generic_rpc_handlers((self._peers,))
         for name in SERVICES:
-            server.add_generic_rpc_handlers((handlers_of(name, self._make_behavior),))
+            make = self._make_worker_behavior if name == WORKERS else self._make_behavior
+            server.add_generic_rpc_handlers((handlers_of(name, make),))
         server.add_generic_rpc_handlers(standard_handlers(self._health, self._guard))
         port = listen_for_grpc(server, self._settings)
         await server.start()
@@ -144,7 +141,6 @@ class GrpcFront:
 
     async def wait_idle(self) -> None:
         """Wait until no call is in flight but those that only wait."""
-        await self._guard.wait_idle()
         while self._in_flight:  # noqa: ASYNC110 - no event tells the last
             await asyncio.sleep(_LOOK_S)
 
@@ -166,10 +162,12 @@ class GrpcFront:
 
     # ------------------------------------------------------------------ calls
 
-    def _make_behavior(self, method: Method, streams: bool) -> Any:
-        if PLACES[method.name] == WORK:
-            return behavior_of(method, self._workers, self._guard, streams=streams)
+    def _make_worker_behavior(self, method: Method, streams: bool) -> Any:
+        """Return what answers a worker: this host asks the desks of all shards."""
+        service: Any = self._workers
+        return behavior_of(method, service, self._guard, streams=streams)
 
+    def _make_behavior(self, method: Method, streams: bool) -> Any:
         async def stream(data: bytes, context: Any) -> AsyncIterator[bytes]:
             counts = method.name not in WAITING
             task = asyncio.current_task()

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from lyra.observe import attach_metrics
 from lyra.server.grpc.face import SERVICES, behavior_of, methods_of
 from lyra.server.grpc.guard import CallGuard
+from lyra.server.grpc.services import WorkerCalls
 from lyra.server.identity import Caller, record_act
 from lyra.server.token_limit import TokenLimit
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.server.settings import ServeSettings
-
-
-_WORKERS: Final = "WorkerService"  # of which each shard has one desk for all hosts
 
 
 class CallRefused(Exception):
@@ -66,7 +64,8 @@ class GrpcSite:
             observe=attach_metrics(kernel).grpc_request,
             tell_act=self._tell_act,
         )
-        self._services = {name: make(kernel) for name, make in SERVICES.items() if name != _WORKERS}
+        # Workers are served by the desk of the shard (`shared_work.open_desk`).
+        self._services = {name: make(kernel) for name, make in SERVICES.items() if make is not WorkerCalls}
         self._behaviors = {
             method.name: (behavior_of(method, service, guard, streams=streams), streams)
             for name, service in self._services.items()
@@ -89,7 +88,7 @@ class GrpcSite:
                 yield message
 
     async def close(self) -> None:
-        """End subscriptions."""
+        """End what waits: claims of work, subscriptions."""
         for service in self._services.values():
             if hasattr(service, "drain"):
                 await service.drain()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 HTTP_CALL: Final = "http"
 GRPC_CALL: Final = "grpc"
-_IDLE_S: Final = 2.0  # that requests to a shard which is about to move get to be answered before its kernel drains
+_IDLE_S: Final = 5.0  # that requests to a shard which is about to move get to be answered before its kernel drains
 _LOOK_S: Final = 0.02
 
 
