@@ -129,6 +129,7 @@ EFFECTS: dict[str, tuple[str, str, Callable[[Config], Any], Any]] = {
     "retry.max_s": ("9", "9", lambda c: c.retry.max_s, 9.0),
     "sage.effort": ('"high"', "high", lambda c: c.sage.effort, "high"),
     "sage.daily_budget_usd": ('"$2.50"', "2.50", lambda c: c.sage.daily_budget_usd, Money(2_500_000)),
+    "sage.cluster": ('"postgresql://h/d"', "postgresql://h/d", lambda c: str(c.sage.cluster), "postgresql://h/d"),
     "sage.keys": ('"vi"', "vi", lambda c: c.sage.keys, "vi"),
     "sage.notify": ('"bell"', "bell", lambda c: c.sage.notify, "bell"),
     "sage.theme": ('"light"', "light", lambda c: c.sage.theme, "light"),
@@ -136,6 +137,7 @@ EFFECTS: dict[str, tuple[str, str, Callable[[Config], Any], Any]] = {
     "sage.turn_budget_usd": ('"$0.50"', "0.50", lambda c: c.sage.turn_budget_usd, Money(500_000)),
     "search.url": ('"https://s/?q={query}"', "https://s/?q={query}", lambda c: c.search.url, "https://s/?q={query}"),
     "search.key": ('"env:HOME"', "env:HOME", lambda c: c.search.key is not None, True),
+    "server.cluster": ("true", "true", lambda c: c.server.cluster, True),
     "server.connections_max": ("7", "7", lambda c: c.server.connections_max, 7),
     "server.drain_s": ("2.5", "2.5", lambda c: c.server.drain_s, 2.5),
     "server.gateway": ("true", "true", lambda c: c.server.gateway, True),
@@ -205,6 +207,7 @@ def test_the_defaults_are_the_table(place):
         "log": {"file": None, "format": "text", "level": "warn"},
         "retry": {"max_attempts": 10, "initial_s": 1.0, "max_s": 60.0},
         "sage": {
+            "cluster": None,
             "daily_budget_usd": None,
             "effort": None,
             "keys": "emacs",
@@ -215,6 +218,7 @@ def test_the_defaults_are_the_table(place):
         },
         "search": {"url": None, "key": None},
         "server": {
+            "cluster": False,
             "connections_max": 4_000,
             "drain_s": 10.0,
             "gateway": False,

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from lyra import errors
 from lyra._version import __version__
 from lyra.cli import render
-from lyra.cli.app import COMMANDS, CommandGroup, Lazy, root, run
+from lyra.cli.app import COMMANDS, CliCommand, CommandGroup, Lazy, root, run
 from lyra.cli.main import main
 
 
@@ -43,6 +43,21 @@ def test_a_bare_group_shows_its_help():
     result = copy_context().run(CliRunner().invoke, root, ["config"])
     assert result.exit_code == 0
     assert "List every key" in result.output
+
+
+def test_a_command_called_by_itself_keeps_both_names_of_its_help():
+    """click keeps the help option of a command's first call: a program that calls `ps` without `lyra` around it changes
+    nothing for those that follow."""
+
+    @click.command(cls=CliCommand)
+    def alone() -> None:
+        """Do nothing."""
+
+    group = CommandGroup("group", commands=[alone])
+    for command in (alone, group):
+        result = copy_context().run(CliRunner().invoke, command, ["--help"])
+        assert "-h, --help" in result.output
+        assert copy_context().run(CliRunner().invoke, command, ["-h"]).output == result.output
 
 
 def test_the_table_of_commands_tells_the_truth():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 from lyra.cluster.client import Cluster
@@ -47,6 +47,8 @@ class Wires:
         """Break the calls off that a host which has died was to answer."""
         for call in self._calls.get(address, set()).copy():
             call.cancel()
+
+    def forget(self, alive: Container[str]) -> None: ...
 
     async def close(self) -> None: ...
 

@@ -104,6 +104,10 @@ def test_a_cluster_goes_on_from_its_copy(lyra: Any, tmp_path: Path, cluster_url:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"wrote {other_file}: 2 shards, ")
     assert other_file.stat().st_mode & 0o777 == 0o600
+    nowhere = lyra("cluster", "backup", str(tmp_path / "nowhere/copy.backup"), "--store", cluster_url, **home)
+    assert (nowhere.returncode, nowhere.stdout) == (2, "")
+    assert f"there is no folder {tmp_path}/nowhere" in nowhere.stderr
+    assert not (tmp_path / "nowhere").exists()
     assert asyncio.run(result_of(cluster_url, spawn=False)) == list(range(MESSAGES))
     other = f"{cluster_url}_restored"
     restored = lyra("cluster", "restore", str(file), "--store", other, **home)

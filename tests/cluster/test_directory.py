@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import closing
 
 import psycopg
 import pytest
 
+from lyra.cluster.backup import _find_runs
 from lyra.cluster.directory import HostRow, MemoryDirectory, PostgresDirectory
 from lyra.cluster.host import FORMAT, Host
 from lyra.cluster.placement import place
 from lyra.errors import ConfigError, Conflict, NoCluster
 from lyra.kernel import Kernel
 from lyra.store.postgres import PostgresReader, PostgresStore
+from lyra.store.postgres_space import PostgresSpace
 from lyra.testing.loop import run
 from tests.cluster.conftest import new_url
 from tests.store.conftest import postgres_server  # noqa: F401 - a fixture
@@ -22,6 +25,9 @@ from tests.store.conftest import postgres_server  # noqa: F401 - a fixture
 class NoCarrier:
     async def call(self, address, method, data, *, timeout_s):
         raise AssertionError("no host calls another one here")
+
+    def forget(self, alive):
+        """There is nothing to drop."""
 
     async def close(self):
         """There is nothing to close."""
@@ -60,6 +66,28 @@ def test_a_name_that_is_in_use_is_refused():
             assert directory.view().hosts["a"].life == first.row.life
 
     run(main())
+
+
+def test_a_cluster_with_the_longest_name_has_runs(postgres_server):  # noqa: F811
+    """PostgreSQL has no names over 63 characters: the schemas of the shards and of the Vega runs of a cluster whose own
+    schema has 50 fit, differ from run to run, and are in its backups."""
+    url = new_url(postgres_server).partition("&schema")[0] + f"&schema={'c' * 50}"
+    directory = PostgresDirectory(url, shards=256)
+    spaces = [PostgresSpace(url, run, directory.signer) for run in ("one", "two")]
+    for space in spaces:
+        space.leave_note(space.name.encode())
+    found = [PostgresSpace(url, run, directory.signer, make=False) for run in ("one", "two")]
+    assert [[data for _, data in space.notes()] for space in found] == [[b"one"], [b"two"]]
+    shard = PostgresStore(directory.url_of("s256"))
+    assert shard.check() == []
+    with psycopg.connect(url.partition("&schema")[0]) as connection:
+        listed = _find_runs(
+            lambda sql, values: connection.execute(sql.replace("?", "%s").encode(), values).fetchall(), directory.schema
+        )
+    assert sorted(f"{directory.schema}_{name}" for name in listed) == sorted(space.schema for space in spaces)
+    for store in (*spaces, *found, shard):
+        store.close()
+    directory.close()
 
 
 def test_numbers_that_are_none_are_left_out(postgres_server):  # noqa: F811
@@ -112,6 +140,18 @@ def test_a_schema_without_a_cluster_is_told(postgres_server):  # noqa: F811
     assert told.value.code == "no_cluster"
 
 
+def test_a_cluster_may_be_called_like_a_word_of_sql(postgres_server):  # noqa: F811
+    """`?schema=user` is a cluster like any other, with its shards beside it."""
+    url = re.sub("schema=[a-z0-9_]+", "schema=user", new_url(postgres_server))
+    with closing(PostgresDirectory(url, shards=1)) as directory:
+        assert directory.schema == "user"
+        directory.join(HostRow("a", "life", "127.0.0.1:1", "1", FORMAT))
+        assert directory.assign("s1", "a", 0)
+        PostgresStore(directory.url_of("s1")).close()
+    with closing(PostgresDirectory(url, make=False)) as again:
+        assert again.view().shards["s1"].host == "a"
+
+
 def test_rows_of_hosts_that_left_long_ago_are_dropped(postgres_server):  # noqa: F811
     """One that left a moment ago stays: other hosts may not have heard of it."""
     with closing(PostgresDirectory(new_url(postgres_server))) as directory:
@@ -149,5 +189,6 @@ def test_a_place_near_nothing_is_refused():
     """A client names the process that a new one is to be near by its address."""
     view = MemoryDirectory(["s1"], lambda: 0.0).view()
     assert place(view, {"near": "s1/p7"}) == "s1"
+    assert place(view, {"near": "p7"}, here="s2") == "s2"
     with pytest.raises(ConfigError, match="near is 'junk'"):
         place(view, {"near": "junk"})

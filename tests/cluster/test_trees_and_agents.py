@@ -36,6 +36,9 @@ class InProcess:
             raise Unreachable(f"there is no host {address}")
         return read_answer(await answer_encoded(host.answer, codec.encode([method, data])))
 
+    def forget(self, alive: Any) -> None:
+        """Nothing is kept."""
+
     async def close(self) -> None:
         """Nothing is open."""
 
@@ -72,7 +75,7 @@ async def leads(ctx: Any) -> list[Any]:
     child = ctx.spawn(helper, "a task", shard="s2")
     ended = await child.wait()
     standing = ctx.spawn(helper, shard="s2")
-    agent = ctx.own_process.kernel.agent(standing.pid)
+    agent = ctx.agent(standing.pid)
     return [str(ended.result), str(await agent.ask(ctx, "a question"))]
 
 

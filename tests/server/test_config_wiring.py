@@ -57,6 +57,15 @@ async def _http(folder: Path) -> None:
         assert server.grpc is None
 
 
+async def _cluster(folder: Path) -> None:
+    """A server of one kernel is none; `lyra serve` is a host then (`tests/server/cluster`)."""
+    assert not settings_with(folder, *ONE_FACE).cluster
+    with pytest.raises(ConfigError) as refused:
+        async with served(folder, "server.cluster=true", *ONE_FACE):
+            pass
+    assert refused.value.fields["key"] == "server.cluster"
+
+
 async def _hosts(folder: Path) -> None:
     named: dict[str, Any] = {"headers": {"host": "lyra.example"}}
     async with served(folder) as server:
@@ -157,6 +166,7 @@ async def _tls(folder: Path) -> None:
 CHECKS: dict[str, Callable[[Path], Awaitable[None]]] = {
     "server.grpc": _grpc,
     "server.http": _http,
+    "server.cluster": _cluster,
     "server.gateway": _gateway,
     "server.hosts": _hosts,
     "server.message_bytes_max": _message_bytes,
@@ -172,6 +182,7 @@ CHECKS: dict[str, Callable[[Path], Awaitable[None]]] = {
 VARIABLES = {
     "LYRA_SERVER_GRPC": "server.grpc",
     "LYRA_SERVER_HTTP": "server.http",
+    "LYRA_SERVER_CLUSTER": "server.cluster",
     "LYRA_SERVER_GATEWAY": "server.gateway",
     "LYRA_SERVER_HOSTS": "server.hosts",
     "LYRA_SERVER_MESSAGE_BYTES_MAX": "server.message_bytes_max",

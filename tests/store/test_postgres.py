@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
 
 import psycopg
 import pytest
@@ -99,6 +102,48 @@ def test_schemas_are_separate_stores(postgres_url: str, store: PostgresStore) ->
     other.append(records(1, 3), 0)
     assert (store.last_seq(), other.last_seq()) == (0, 3)
     other.close()
+
+
+def test_a_schema_may_be_called_like_a_word_of_sql(postgres_url: str) -> None:
+    """`?schema=user` is a store like any other."""
+    with closing(PostgresStore(postgres_url, schema="user")) as made:
+        made.append(records(1, 3), 0)
+    with closing(PostgresStore(postgres_url, schema="user")) as again:
+        assert again.last_seq() == 3
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_an_owner_that_is_held_in_the_middle_of_a_change_keeps_nobody_out(
+    postgres_url: str, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, is_slow: bool
+) -> None:
+    """The server ends a change that stands still, of a lease or a snapshot alike: the next owner gets the lease, and
+    the first one is fenced when it goes on. A change that only takes its time is not ended as soon."""
+    monkeypatch.setattr("lyra.store.postgres._HELD_LONG_MS", 3_000)
+    lease = store.acquire("first", now=0.0, ttl_s=1.0)
+    store.append(records(1, 3), lease.epoch)
+    taken: list[float] = []
+    change = store._fence if is_slow else store._put_lease
+
+    def hold(*args: Any) -> Any:
+        """Stand still where the lock is held, until another owner has the lease."""
+        if not taken:
+            began = time.monotonic()
+            with closing(PostgresStore(postgres_url)) as other:
+                assert other.acquire("second", now=10.0, ttl_s=100.0).epoch == lease.epoch + 1
+            taken.append(time.monotonic() - began)
+        return change(*args)
+
+    monkeypatch.setattr(store, "_fence" if is_slow else "_put_lease", hold)
+    with pytest.raises(Conflict):
+        if is_slow:
+            store.save_snapshots(3, {"p1": b"x"}, lease.epoch)
+        else:
+            store.renew(lease, now=0.5, ttl_s=1.0)
+    assert (2.5 if is_slow else 1.5) < taken[0] < 20.0
+    monkeypatch.undo()
+    with pytest.raises(Conflict):
+        store.append(records(4, 1), lease.epoch)
+    assert store.load_snapshots().states == {}
 
 
 # ---------------------------------------------------------------- migrations

@@ -221,11 +221,16 @@ def _make_shared_options(*, hidden: bool, uses_trust: bool = False) -> list[clic
     ]
 
 
+# Of each command, not of the root alone: click keeps the help option of a command's first call, which may be by itself.
+_CONTEXT: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
 class CliCommand(click.Command):
     """A click command that also takes the shared options. `uses_trust`: it uses files that wait for trust."""
 
     def __init__(self, *args: Any, uses_trust: bool = False, **settings: Any) -> None:
         super().__init__(*args, **settings)
+        self.context_settings = _CONTEXT
         self.params += _make_shared_options(hidden=True, uses_trust=uses_trust)
 
 
@@ -237,6 +242,7 @@ class CommandGroup(click.Group):
 
     def __init__(self, *args: Any, lazy: dict[str, Lazy] | None = None, **settings: Any) -> None:
         super().__init__(*args, **settings)
+        self.context_settings = _CONTEXT
         self.lazy = lazy or {}
         self.params += _make_shared_options(hidden=lazy is None)
 
@@ -325,7 +331,6 @@ root = CommandGroup(
     lazy=COMMANDS,
     help="An operating system for AI agents: supervised, budgeted, isolated, resumable processes.",
     epilog=_EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     params=[
         click.Option(
             ["--version"],

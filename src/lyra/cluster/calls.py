@@ -3,7 +3,8 @@
 `shard` in the data says which kernel is meant; a host that has not got it answers with a Conflict whose field
 `elsewhere` is true, and the caller looks in the directory again. A spawn can be repeated, since its pid is chosen by
 the caller; a message of a client is a post with a number, like those of shards; a schedule and an answer to a question
-that are there already change nothing. A dispatch is made once. Nothing else here changes anything.
+that are there already change nothing; a question to an agent has a ref of its client. A dispatch is made
+once. Nothing else here changes anything.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE: Final = 200  # records made in one go
+WORK_DESK: Final = "work.shard"  # the part of a kernel that answers workers: `server.grpc.shared_work.ShardDesk`
 
 
 async def answer_call(host: Host, method: str, data: dict[str, Any]) -> Any:
@@ -70,7 +72,7 @@ async def _spawn(host: Host, data: dict[str, Any]) -> str:
     kernel = host.kernel_of(data["shard"])
     program = kernel.programs.get(data["program"])
     if program is None:
-        raise unknown_program(data["program"])
+        raise unknown_program(data["program"], kernel.programs)
     options: dict[str, Any] = {
         name: data[name] for name in ("name", "budget", "priority", "recovery_attempts", "supervision") if name in data
     }
@@ -112,6 +114,12 @@ async def _share(host: Host, data: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
+async def _rate(host: Host, data: dict[str, Any]) -> dict[str, Any]:
+    """Count a request whose user and endpoint have their home here, if it fits."""
+    answer: dict[str, Any] = await host.kernel_of(data["shard"]).core.remote.rates.answer(data)
+    return answer
+
+
 async def _wait(host: Host, data: dict[str, Any]) -> dict[str, Any] | None:
     """Wait for the end of a process, for so long; None where it lives on."""
     kernel = host.kernel_of(data["shard"])
@@ -129,6 +137,31 @@ async def _wait(host: Host, data: dict[str, Any]) -> dict[str, Any] | None:
     return {"reason": ended.reason, "result": ended.result, "error": error}
 
 
+async def _ask(host: Host, data: dict[str, Any]) -> dict[str, Any] | None:
+    """Put a question of a client to an agent, or find the one that was put; None where it has no answer for so long."""
+    asks = host.kernel_of(data["shard"]).core.remote.asks
+    answer: dict[str, Any] | None = await asks.ask_here(data, within_s=data["within_s"])
+    return answer
+
+
+async def _let_go(host: Host, data: dict[str, Any]) -> None:
+    await host.kernel_of(data["shard"]).core.remote.asks.let_go(data["ref"])
+
+
+async def _pieces(host: Host, data: dict[str, Any]) -> dict[str, Any]:
+    asks = host.kernel_of(data["shard"]).core.remote.asks
+    told: dict[str, Any] = await asks.read_pieces(data["key"], data["life"], data["after"], data["wait_s"])
+    return told
+
+
+async def _history(host: Host, data: dict[str, Any]) -> dict[str, Any]:
+    """Return the conversation of an agent."""
+    kernel = host.kernel_of(data["shard"])
+    agent = kernel.agent(data["pid"])
+    messages = [message.to_data() for message in await agent.history()]
+    return {"messages": messages, "marked": agent.pid in kernel.taint.state.pids}
+
+
 async def _kill(host: Host, data: dict[str, Any]) -> None:
     await host.kernel_of(data["shard"]).kill(data["pid"], data["reason"])
 
@@ -136,7 +169,7 @@ async def _kill(host: Host, data: dict[str, Any]) -> None:
 async def _processes(host: Host, data: dict[str, Any]) -> list[dict[str, Any]]:
     """List the processes of the shards that are open here, the live ones only unless `all` is asked for."""
     return [
-        describe_process(shard, process)
+        describe_process(shard, kernel, process)
         for shard, kernel in host.kernels.items()
         if data.get("shard") in (None, shard)
         for process in kernel.processes.values()
@@ -144,8 +177,8 @@ async def _processes(host: Host, data: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def describe_process(shard: str, process: Process) -> dict[str, Any]:
-    """Return a process as `lyra ps` over a cluster shows it."""
+def describe_process(shard: str, kernel: Kernel, process: Process) -> dict[str, Any]:
+    """Return a process as `cluster.processes()` lists it; its parent may be on another shard."""
     parent = process.parent
     return {
         "address": f"{shard}/{process.pid}",
@@ -153,7 +186,7 @@ def describe_process(shard: str, process: Process) -> dict[str, Any]:
         "pid": process.pid,
         "name": process.name,
         "program": process.program,
-        "parent": None if parent is None else f"{shard}/{parent.pid}",
+        "parent": kernel.core.remote.acts.parents.get(process.pid) if parent is None else f"{shard}/{parent.pid}",
         "state": process.state,
         "created_at": process.created_at,
         "spent": process.spent.to_data(),
@@ -183,6 +216,14 @@ async def _table(host: Host, data: dict[str, Any]) -> dict[str, list[dict[str, A
 
 async def _dispatch(host: Host, data: dict[str, Any]) -> Any:
     return await host.kernel_of(data["shard"]).core.remote.services.answer(data)
+
+
+async def _work(host: Host, data: dict[str, Any]) -> Any:
+    """Have the desk of a shard answer a worker that is connected to any host."""
+    desk: Any = host.kernel_of(data["shard"]).parts.get(WORK_DESK)
+    if desk is None:
+        raise elsewhere(host, data["shard"])  # this host serves no workers
+    return await desk.answer(data)
 
 
 async def _whereis(host: Host, data: dict[str, Any]) -> list[str]:
@@ -281,21 +322,26 @@ async def _schedules(host: Host, _data: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 async def _events(host: Host, data: dict[str, Any]) -> dict[str, Any]:
-    """Return durable rows of a shard after a number, waiting for the next one if there are none; `upto` is the last row
-    that was looked at. Without a number, return the number of the last row."""
-    shard, after = data["shard"], data["after"]
+    """Return durable rows of a shard, or of one process of it, after a number, waiting for the next one if there are
+    none; `upto` is the last row that was looked at. Without a number, return the number of the last row."""
+    shard, after, pid = data["shard"], data["after"], data.get("pid")
     core = host.kernel_of(shard).core
     journal = core.journal
     assert journal is not None
     if after is None:
         return {"rows": [], "upto": journal.durable_seq}
-    if journal.durable_seq <= after:
-        await _until_durable(core, after + 1, data["wait_s"])
-        host.kernel_of(shard)  # it may have closed meanwhile
-    if journal.durable_seq <= after:
-        return {"rows": [], "upto": after}
-    answer: dict[str, Any] = await core.call(read_rows, journal.store, after, journal.durable_seq, data["kinds"])
-    return answer
+    until_s = core.clock.monotonic() + data["wait_s"]
+    while True:
+        if journal.durable_seq <= after:
+            await _until_durable(core, after + 1, max(0.0, until_s - core.clock.monotonic()))
+            host.kernel_of(shard)  # it may have closed meanwhile
+        if journal.durable_seq <= after:
+            return {"rows": [], "upto": after}
+        read = (read_rows, journal.store, after, journal.durable_seq, data["kinds"], pid)
+        answer: dict[str, Any] = await core.call(*read)
+        if pid is None or answer["rows"] or core.clock.monotonic() >= until_s:
+            return answer
+        after = answer["upto"]
 
 
 async def _until_durable(core: Core[Process], seq: int, wait_s: float) -> None:
@@ -315,8 +361,9 @@ async def _until_durable(core: Core[Process], seq: int, wait_s: float) -> None:
         core.after_commit.remove(on_commit)
 
 
-def read_rows(store: Store, after: int, upto: int, kinds: list[str] | None) -> dict[str, Any]:
-    """Read some rows after a number, of some kinds or all; Conflict where rows after it are not kept any more."""
+def read_rows(store: Store, after: int, upto: int, kinds: list[str] | None, pid: str | None = None) -> dict[str, Any]:
+    """Read some rows after a number, of some kinds or all, of one process or all; Conflict where rows after it are not
+    kept any more."""
     first = store.first_seq()
     if 0 < after < first - 1:
         raise Conflict(
@@ -325,14 +372,15 @@ def read_rows(store: Store, after: int, upto: int, kinds: list[str] | None) -> d
             dropped=True,
             first=first,
         )
-    upto = min(upto, max(after, first - 1) + EVENTS_AT_ONCE)
+    if pid is None:
+        upto = min(upto, max(after, first - 1) + EVENTS_AT_ONCE)
     rows: list[list[Any]] = []
     size = 0
-    for seq, time, pid, kind, raw in store.read(after=after, upto=upto):
+    for seq, time, of, kind, raw in store.read(after=after, upto=upto, pid=pid):
         if kinds is None or kind in kinds:
-            if size > EVENTS_BYTES_AT_ONCE:
+            if size > EVENTS_BYTES_AT_ONCE or len(rows) == EVENTS_AT_ONCE:
                 return {"rows": rows, "upto": seq - 1}
-            rows.append([seq, time, pid, kind, bytes(raw)])
+            rows.append([seq, time, of, kind, bytes(raw)])
             size += len(raw)
     return {"rows": rows, "upto": upto}
 
@@ -342,6 +390,7 @@ async def _status(host: Host, _data: dict[str, Any]) -> dict[str, Any]:
     shards = {
         shard: {
             "processes": kernel.live,
+            "open_s": round(kernel.get_system_status().uptime_seconds, 1),
             "waiting_posts": {to: len(posts) for to, posts in kernel.core.remote.state.posts.items()},
             "waiting_since": {to: min(times.values()) for to, times in kernel.core.remote.state.times.items() if times},
         }
@@ -355,12 +404,18 @@ CALLS: Final[dict[str, Callable[[Host, dict[str, Any]], Awaitable[Any]]]] = {
     "spawn": _spawn,
     "budget": _budget,
     "share": _share,
+    "rate": _rate,
     "wait": _wait,
+    "ask": _ask,
+    "let_go": _let_go,
+    "pieces": _pieces,
+    "history": _history,
     "kill": _kill,
     "give": _give,
     "processes": _processes,
     "table": _table,
     "dispatch": _dispatch,
+    "work": _work,
     "whereis": _whereis,
     "interrupts": _interrupts,
     "has_interrupt": _has_interrupt,

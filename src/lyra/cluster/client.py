@@ -12,29 +12,36 @@ made again on the one that has it then, for up to `patience_s`; each call that c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
+from contextlib import aclosing, suppress
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lyra.cluster import placement
 from lyra.cluster.directory import Directory, PostgresDirectory, View
-from lyra.cluster.peers import CallsUnderWay, Carrier, GrpcCarrier
+from lyra.cluster.peers import CallsUnderWay, Carrier, GrpcCarrier, PeerTls
+from lyra.cluster.pipeline_events import follow_pipeline
 from lyra.cluster.shared_calls import SharedBudget, SharedCalls
 from lyra.core import codec
 from lyra.core.budgets.budget import Budget
 from lyra.core.clock import loop_clock
+from lyra.core.envelope import Envelope
 from lyra.core.ids import unique_id
-from lyra.core.naming import get_qualified_name
+from lyra.core.naming import PIPELINE, get_qualified_name
 from lyra.core.policies.policy import Supervision
 from lyra.core.rights.capability import Grant
 from lyra.errors import ConfigError, Conflict, DeadlineExceeded, LyraError, ProcessError, StoreError, Unreachable
 from lyra.kernel.base.tasks import Tasks, Writer
 from lyra.kernel.journal.rows import error_from_row
+from lyra.kernel.pipelines.declaration import PipelineConfig
+from lyra.kernel.pipelines.feeds import PipelineEvent
 from lyra.kernel.process.links import form_of
 from lyra.kernel.process.process import Exit
 from lyra.kernel.programs.registry import program_of
 from lyra.kernel.remote.part import CLIENT
+
+if TYPE_CHECKING:
+    from lyra.cluster.agents import ClusterAgent
 
 PATIENCE_S: Final = 30.0
 _WAIT_S: Final = 20.0  # in one call for the end of a process
@@ -57,12 +64,12 @@ class Cluster(SharedCalls):
         self._clock = loop_clock()
         self._looked_s = self._clock.monotonic()
         self._looking = asyncio.Lock()
-        self._tasks = Tasks()
+        self.tasks = Tasks()
         self._calls = CallsUnderWay()
 
     async def __aenter__(self) -> Cluster:
         self._writer = Writer(asyncio.get_running_loop())
-        self._tasks.start(self._watch(), name="lyra-cluster watch")
+        self.tasks.start(self._watch(), name="lyra-cluster watch")
         return self
 
     async def __aexit__(
@@ -74,7 +81,7 @@ class Cluster(SharedCalls):
         if self.within is not None and self.within.name.startswith("~"):  # of this connection; those that run spend on
             with suppress(LyraError):
                 await self.within.close()
-        await self._tasks.close()
+        await self.tasks.close()
         await self._calls.close()
         await self._carrier.close()
         writer, self._writer = self._writer, None
@@ -88,6 +95,7 @@ class Cluster(SharedCalls):
             raise ProcessError("the cluster is not connected", hint="use `async with lyra.cluster.connect(…)`")
         self.view = await self._writer.submit(self.directory.view)
         self._looked_s = self._clock.monotonic()
+        self._carrier.forget({row.address for row in self.view.alive()})
         return self.view
 
     async def _look(self, age_s: float) -> None:
@@ -157,11 +165,51 @@ class Cluster(SharedCalls):
         started = await self.call_shard(where, "spawn", {"shard": where, **data})
         return RemoteHandle(self, f"{where}/{started}")
 
+    async def execute_pipeline(
+        self,
+        config: Any,
+        envelope: Envelope | Mapping[str, Any] | str | None = None,
+        *,
+        pid: str | None = None,
+        shard: str | None = None,
+        near: str | None = None,
+        resources: Mapping[str, float] | None = None,
+        **options: Any,
+    ) -> AsyncGenerator[PipelineEvent, None]:
+        """Run a pipeline as a durable process of the cluster and give its events, also while its shard moves; `options`
+        as of `spawn`. It goes on without its listener: the same pid and shard again gives the events from the first
+        one on."""
+        checked = PipelineConfig.of(config)
+        work = (
+            Envelope.to_data(envelope) if isinstance(envelope, Envelope) else envelope if envelope is not None else ""
+        )
+        options |= {"shard": shard, "near": near, "resources": resources}
+        handle = await self.spawn(PIPELINE, checked.to_data(), work, pid=pid, **options)
+        async with aclosing(follow_pipeline(self.call_shard, handle.shard, handle.pid, checked)) as events:
+            async for event in events:
+                yield event
+
+    async def follow_pipeline(self, address: str) -> AsyncGenerator[PipelineEvent, None]:
+        """Give the events of a pipeline that runs somewhere, or has ended, from its first one on."""
+        handle = self.process(address)
+        async with aclosing(follow_pipeline(self.call_shard, handle.shard, handle.pid)) as events:
+            async for event in events:
+                yield event
+
     def process(self, address: str) -> RemoteHandle:
         """Return a handle on the process at an address."""
         if "/" not in address:
             raise ConfigError(f"{address!r} is no address", hint="an address is SHARD/PID, such as s2/p17")
         return RemoteHandle(self, address)
+
+    def agent(self, address: str, declared: Any = None) -> ClusterAgent:
+        """Return a handle on the agent process at an address: `send`, `stream`, `history`, and `ask` in a program.
+
+        `declared` is the Agent that runs there, for answers of its output type.
+        """
+        from lyra.cluster.agents import ClusterAgent
+
+        return ClusterAgent(self, self.process(address), declared)
 
     async def send(self, address: str, message: Any) -> None:
         """Put a message in the mailbox of a process, once; returns when it is durable there. After an error it may be
@@ -304,15 +352,23 @@ class _Connecting:
             await self._cluster.close()
 
 
-def connect(url: str, *, budget: Any = None, patience_s: float = PATIENCE_S) -> _Connecting:
+def connect(
+    url: str,
+    *,
+    budget: Any = None,
+    patience_s: float = PATIENCE_S,
+    tls: PeerTls | Mapping[str, str] | None = None,
+) -> _Connecting:
     """Connect to the cluster in a PostgreSQL database: `async with connect(url) as cluster`, or await it.
 
-    With `budget` all that is spawned spends from that one budget, on whatever shard it runs.
+    With `budget` all that is spawned spends from that one budget, on whatever shard it runs. `tls` are the files with
+    which hosts and clients prove themselves, where the hosts have them: `{"cert": …, "key": …, "ca": …}`.
     """
+    proof = PeerTls.load(tls)
 
     async def make() -> Cluster:
         directory = await asyncio.to_thread(PostgresDirectory, url, make=False)
-        cluster = Cluster(directory, GrpcCarrier(directory.secret), patience_s=patience_s)
+        cluster = Cluster(directory, GrpcCarrier(directory.secret, proof), patience_s=patience_s)
         await cluster.__aenter__()
         if budget is not None:
             try:

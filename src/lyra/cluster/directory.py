@@ -159,6 +159,11 @@ class Directory(Protocol):
     def secret(self) -> Secret: ...
 
     @property
+    def location(self) -> str:
+        """Return where it is, without a password."""
+        ...
+
+    @property
     def url(self) -> str:
         """Return the URL of the cluster, beside whose shards runs of programs have their journals; "" where none is."""
         ...
@@ -178,6 +183,10 @@ class Directory(Protocol):
         ...
 
     def view(self) -> View: ...
+
+    def read_silences(self) -> dict[str, float]:
+        """Return for how many seconds each host has not renewed its row."""
+        ...
 
     def assign(self, shard: str, host: str, moves: int) -> bool:
         """Give a shard to a host if it was moved so often; False where another move came first."""
@@ -249,7 +258,7 @@ class PostgresDirectory:
             raise ConfigError(f"a cluster has 1 to {SHARDS_MAX} shards, not {shards}", key="shards")
         with self._transaction() as ask:
             ask("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
-            ask(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
+            ask(f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"')  # words of SQL, such as `user`, are names, too
             self._raise_if_store(ask)
             for table in _TABLES:
                 ask(table)
@@ -359,7 +368,6 @@ class PostgresDirectory:
         return known.with_changes(float(now), int(changes), expired, rows, [ShardRow(*row) for row in shards], loaded)
 
     def read_silences(self) -> dict[str, float]:
-        """Return for how many seconds each host has not renewed its row."""
         rows = self._read(f"SELECT name, {_NOW} + %s - expires_at FROM hosts WHERE state <> 'left'", (self.lease_s,))  # noqa: S608
         return {name: max(0.0, float(silence_s)) for name, silence_s in rows}
 
@@ -436,6 +444,7 @@ class MemoryDirectory:
         self, shards: Sequence[str], now: Callable[[], float], *, lease_s: float = 3.0, stores: Mapping[str, Any] = {}
     ) -> None:
         self.secret = Secret("memory")
+        self.location = "memory"
         self.url = ""
         self.lease_s = lease_s
         self._now = now
@@ -482,6 +491,11 @@ class MemoryDirectory:
 
     def view(self) -> View:
         return self._look(View(0.0, self.lease_s, {}, {}))
+
+    def read_silences(self) -> dict[str, float]:
+        now = self._now()
+        expires_at = {name: self._expires_at[name] for name, row in self._hosts.items() if row.state != LEFT}
+        return {name: max(0.0, now + self.lease_s - until) for name, until in expires_at.items()}
 
     def _look(self, known: View) -> View:
         hosts, shards = [], []

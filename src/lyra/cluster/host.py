@@ -15,10 +15,12 @@ what the plan gives it. One whose loop a program holds up is slow, not dead: a t
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from glob import glob
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -29,10 +31,12 @@ from lyra.cluster import placement
 from lyra.cluster.calls import answer_call, elsewhere
 from lyra.cluster.directory import DRAINING, Directory, HostRow, View, check_name
 from lyra.cluster.peers import CallsUnderWay, Carrier
+from lyra.cluster.report import ClusterReport, make_report
+from lyra.cluster.sage_tasks import register_tasks
 from lyra.cluster.vega_runs import register_runs
 from lyra.core.clock import Clock, SystemClock
 from lyra.core.ids import unique_id
-from lyra.core.limits import HOST_HELD_UP_S, SHARD_RETRY_S_MAX
+from lyra.core.limits import CLUSTER_ANSWER_S, HOST_HELD_UP_S, SHARD_RETRY_S_MAX
 from lyra.errors import Conflict, LyraError, NoSuchProcess
 from lyra.kernel.base.tasks import Pulse, Tasks, Writer
 from lyra.kernel.base.waiting import resume
@@ -40,6 +44,7 @@ from lyra.kernel.kernel import Kernel
 from lyra.kernel.remote.posts import POSTS_FORMAT, Remote
 from lyra.kernel.seams import Seams
 from lyra.store.migrations import LATEST
+from lyra.vesper.evidence.shared import SharedEvidence
 
 if TYPE_CHECKING:
     from lyra.kernel.assembly import KernelParts
@@ -59,6 +64,8 @@ _ASKING: Final = "?"  # in place of a shard: one is asked for
 # Shard, what to open and the seams of a shard → a Kernel that is not open.
 MakeKernel = Callable[[str, Any, Seams], Kernel]
 SetUp = Callable[[Kernel], Awaitable[None] | None]
+# The kernel of a shard that is about to close, and the seconds that what is in flight there gets to end.
+BeforeClose = Callable[[Kernel, float], Awaitable[None]]
 
 
 class Host:
@@ -73,6 +80,7 @@ class Host:
         address: str = "",
         programs: Iterable[Any] = (),
         setup: SetUp | None = None,
+        before_close: BeforeClose | None = None,
         make_kernel: MakeKernel | None = None,
         resources: Mapping[str, float] | None = None,
         drain_s: float = DRAIN_S,
@@ -95,6 +103,7 @@ class Host:
         )
         self._programs = tuple(programs)
         self._setup = setup
+        self._before_close = before_close
         self._make_kernel = make_kernel or self._make_plain_kernel
         self._drain_s = drain_s
         self._durability = durability
@@ -106,12 +115,13 @@ class Host:
         self._busy: set[str] = set()  # shards that are being opened, closed or given away
         self._giving: set[str] = set()  # those of them that are given away
         self._moved: set[str] = set()  # those that were opened, closed or given away since the last beat began
-        self._is_leaving = False
+        self._is_leaving = self._is_closed = False
         self._beaten = asyncio.Event()  # set after each beat; a new one is made for the next
         self._beaten_s = self._steady_s = self._clock.monotonic()  # the last beat, and the first one without a gap
         self._beats = 0
         self._pulse: Pulse | None = None
         self._calls = CallsUnderWay()
+        self._beside: dict[str, Any] = {}
         self._faults: dict[str, _Fault] = {}  # shards that are this host's and cannot be opened
         self.problem = self._told = ""  # why the last beat failed, and what the log says of it
 
@@ -151,8 +161,10 @@ class Host:
 
     async def close(self) -> None:
         """Give the shards away, or leave them free where no host takes them, and leave the cluster. The host beats on
-        until effects in flight have ended, so that it is not taken for dead meanwhile."""
-        self._is_leaving = True
+        until effects in flight have ended, so that it is not taken for dead meanwhile. A second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = self._is_leaving = True
         with suppress(LyraError):
             await self._ask(self.directory.set_state, self.name, DRAINING)
         while self._busy - {_ASKING}:
@@ -226,6 +238,8 @@ class Host:
             self.row = msgspec.structs.replace(self.row, state=known.state)
         if self._calls.is_waiting:
             self._calls.give_up({row.address for row in view.alive()})
+        if self._beats % _BEATS_A_LOOK == 0:
+            self.carrier.forget({row.address for row in view.alive()})
         self._hurry_posts(before, view)
         if not self._is_leaving:
             await self._act(view, moving, is_steady)
@@ -293,6 +307,35 @@ class Host:
         """Whether a shard is being opened, closed or given away."""
         return bool(self._busy)
 
+    async def look(self) -> View:
+        """Return the directory as it is now, which the next beat would show."""
+        return await self._ask(self.directory.view)  # type: ignore[no-any-return]
+
+    async def set_state(self, host: str, state: str) -> None:
+        """Tell a host, which may be another one, to drain or to take shards again."""
+        await self._ask(self.directory.set_state, host, state)
+
+    async def read_report(self) -> ClusterReport:
+        """Return how the cluster is, as this host sees it; where the database is away, as it was last."""
+        problem = ""
+        try:
+            view, silences_s = await self._ask(self.directory.view), await self._ask(self.directory.read_silences)
+        except LyraError as error:
+            view, silences_s, problem = self.view, {}, f"the database of the cluster cannot be reached: {error.message}"
+
+        async def ask(row: HostRow) -> Any:
+            if row.name == self.name:
+                return await self.answer("status", {})
+            try:
+                return await self.carrier.call(row.address, "status", {}, timeout_s=CLUSTER_ANSWER_S)
+            except LyraError as error:
+                return error
+
+        alive = view.alive()
+        answers = dict(zip([row.name for row in alive], await asyncio.gather(*map(ask, alive)), strict=True))
+        report = make_report(view, silences_s, answers)
+        return msgspec.structs.replace(report, problems=[problem, *report.problems]) if problem else report
+
     async def until_beaten(self) -> None:
         """Return after the next beat."""
         await self._beaten.wait()
@@ -349,6 +392,7 @@ class Host:
             await kernel.start()
             if self.directory.url:
                 register_runs(kernel, self.directory, self.view.lease_s)
+            register_tasks(kernel)
             if self._setup is not None:
                 began = self._setup(kernel)
                 if began is not None:
@@ -384,9 +428,14 @@ class Host:
             data = {"shard": to, "from": shard, "first": first, "posts": posts}
             return int(await self.call_shard(to, "take", data))
 
-        remote = Remote(parts, shard, self.view.shards, deliver)
+        key = self.directory.signer.derive(b"vesper inputs")
+        remote = Remote(parts, shard, self.view.shards, deliver, [partial(SharedEvidence, key=key)])
+        remote.beside = self._beside
+        remote.revoked.key = hmac.digest(self.directory.secret.reveal().encode(), b"what shards sign", "sha256")
         remote.services.call = self.call_shard
         remote.shares.call = self.call_shard
+        remote.rates.call = self.call_shard
+        remote.asks.call = self.call_shard
         remote.services.is_open = lambda name: self.view.address_of(name) is not None
         remote.acts.place = lambda needs: placement.place(self.view, needs, here=shard)
         return remote
@@ -401,7 +450,10 @@ class Host:
 
     async def _close_kernel(self, shard: str, kernel: Kernel, drain_s: float) -> None:
         try:
-            await kernel.close(drain_s=drain_s if kernel.failure is None else 0.0)
+            drain_s = drain_s if kernel.failure is None else 0.0
+            if self._before_close is not None:
+                await self._before_close(kernel, drain_s)
+            await kernel.close(drain_s=drain_s)
         except Exception as error:  # noqa: BLE001 - its lease runs out by itself
             _log.warning("host %s could not close shard %s in order: %s", self.name, shard, error)
 
@@ -417,7 +469,7 @@ class Host:
         data = {"to": self.name, "format": self.row.format}
         with suppress(LyraError):
             address = self.view.hosts[giver].address
-            shard = await self.carrier.call(address, "give", data, timeout_s=_GIVE_S)
+            shard = await self._calls.call(self.carrier, address, "give", data, timeout_s=_GIVE_S)
             if shard is not None and shard not in self.kernels:
                 self._begin(str(shard), self._open_shard(str(shard)))  # unless a beat has seen it first
 

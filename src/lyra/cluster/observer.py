@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from lyra.cluster.directory import PostgresDirectory, View
-from lyra.cluster.peers import GrpcCarrier
+from lyra.cluster.peers import GrpcCarrier, PeerTls
 from lyra.core.limits import CLUSTER_ANSWER_S
 from lyra.errors import LyraError
 
@@ -21,13 +21,13 @@ _CONNECT_S: Final = 2  # the least that libpq takes for `connect_timeout`
 class ClusterObserver:
     """`async with ClusterObserver(url) as observer`; the constructor connects, and raises StoreError or ConfigError."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, tls: PeerTls | None = None) -> None:
         waits = "" if "connect_timeout=" in url else f"{'&' if '?' in url else '?'}connect_timeout={_CONNECT_S}"
         self.directory = PostgresDirectory(f"{url}{waits}", make=False)
         try:
             self.view: View = self.directory.view()
             self.silences_s = self.directory.read_silences()  # host → seconds since it renewed its row
-            self._carrier = GrpcCarrier(self.directory.secret)
+            self._carrier = GrpcCarrier(self.directory.secret, tls)
         except BaseException:
             self.directory.close()
             raise

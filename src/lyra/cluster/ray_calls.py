@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Container
 from typing import Any, Final
 
-from lyra.cluster.peers import GrpcCarrier, read_answer
+from lyra.cluster.peers import TLS, GrpcCarrier, PeerTls, read_answer
 from lyra.core import codec
 from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError, DeadlineExceeded, Unreachable
@@ -25,7 +26,7 @@ _INLINE_BYTES_MAX: Final = 64 * 1024  # larger ones would go through Ray's objec
 
 
 def ray_address(name: str, grpc_address: str) -> str:
-    return f"{SCHEME}{name}@{grpc_address}"
+    return f"{SCHEME}{name}@{grpc_address.removeprefix(TLS)}"
 
 
 def actor_name(address: str) -> str:
@@ -49,11 +50,11 @@ def load_ray() -> Any:
 class RayCarrier:
     """See the module. The process has to be connected to Ray."""
 
-    def __init__(self, secret: Secret) -> None:
+    def __init__(self, secret: Secret, tls: PeerTls | None = None) -> None:
         self._ray = load_ray()
-        self._grpc = GrpcCarrier(secret)
+        self._grpc = GrpcCarrier(secret, tls)
         self._namespace = namespace_of(secret)
-        self._actors: dict[str, Any] = {}
+        self._actors: dict[str, Any] = {}  # by address
         self.carried = {"ray": 0, "grpc": 0}  # calls that were answered, by the way they went
 
     async def call(self, address: str, method: str, data: Any, *, timeout_s: float) -> Any:
@@ -61,7 +62,7 @@ class RayCarrier:
         request = codec.encode([method, data]) if name else b""
         actor = None
         if name and len(request) <= _INLINE_BYTES_MAX:
-            actor = self._actors.get(name) or await self._find(name)
+            actor = self._actors.get(address) or await self._find(address)
         if actor is None:
             answer = await self._grpc.call(address, method, data, timeout_s=timeout_s)
             self.carried["grpc"] += 1
@@ -71,19 +72,24 @@ class RayCarrier:
         except TimeoutError:
             raise DeadlineExceeded(f"host {address} did not answer within {timeout_s:g} s") from None
         except self._ray.exceptions.RayError as lost:
-            self._actors.pop(name, None)
+            self._actors.pop(address, None)
             raise Unreachable(f"host {address} cannot be reached: {type(lost).__name__}") from None
         self.carried["ray"] += 1
         return read_answer(told)
 
-    async def _find(self, name: str) -> Any:
+    async def _find(self, address: str) -> Any:
         """Look a host's actor up; None where Ray knows none, or does not answer."""
         try:
-            actor = await asyncio.to_thread(self._ray.get_actor, name, namespace=self._namespace)
+            actor = await asyncio.to_thread(self._ray.get_actor, actor_name(address), namespace=self._namespace)
         except (ValueError, self._ray.exceptions.RayError):
             return None
-        self._actors[name] = actor
+        self._actors[address] = actor
         return actor
+
+    def forget(self, alive: Container[str]) -> None:
+        """Drop the channels and the actors of all hosts but those that are alive."""
+        self._grpc.forget(alive)
+        self._actors = {address: kept for address, kept in self._actors.items() if address in alive}
 
     async def close(self) -> None:
         self._actors.clear()

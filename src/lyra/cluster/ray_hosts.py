@@ -29,7 +29,7 @@ import msgspec
 
 from lyra.cluster.directory import PostgresDirectory
 from lyra.cluster.host import Host
-from lyra.cluster.peers import GrpcListener, answer_encoded
+from lyra.cluster.peers import GrpcListener, PeerTls, answer_encoded
 from lyra.cluster.ray_calls import RayCarrier, load_ray, namespace_of, ray_address
 from lyra.config import Config
 from lyra.core.address import Address
@@ -92,16 +92,17 @@ class HostActor:
         logging.getLogger("lyra").setLevel(logging.INFO)
         setup = load_code(orders.code)
         config = Config.load(flags=list(orders.settings))
+        tls = PeerTls.from_config(config)
 
         def make_kernel(_shard: str, store: Any, seams: Seams) -> Kernel:
             lease_s = directory.lease_s
             return Kernel.from_config(config, store=store, seams=seams, lease_s=lease_s, lease_wait_s=lease_s + 1.0)
 
         while True:
-            listener = GrpcListener(str(Address(orders.ip, 0)))
+            listener = GrpcListener(str(Address(orders.ip, 0)), tls=tls)
             try:
                 directory = await asyncio.to_thread(PostgresDirectory, orders.url)
-                carrier = RayCarrier(directory.secret)
+                carrier = RayCarrier(directory.secret, tls)
                 await listener.start(lambda method, data: self._require_host().answer(method, data), directory.secret)
                 address = ray_address(orders.name, listener.address)
                 host = Host(

@@ -46,6 +46,7 @@ class ShardReport(msgspec.Struct, frozen=True):
     processes: int | None
     waiting_posts: Mapping[str, int]
     note: str
+    open_s: float | None = None  # for how long its host has had it open
 
 
 class ClusterReport(msgspec.Struct, frozen=True):
@@ -187,7 +188,9 @@ def _describe_shard(row: ShardRow, answer: Any) -> ShardReport:
     facts = answer["shards"].get(row.name) if isinstance(answer, dict) else None
     is_open = None if isinstance(answer, LyraError) else facts is not None
     known = facts or {"processes": None, "waiting_posts": {}}
-    return ShardReport(row.name, row.host, is_open, known["processes"], known["waiting_posts"], row.note)
+    return ShardReport(
+        row.name, row.host, is_open, known["processes"], known["waiting_posts"], row.note, known.get("open_s")
+    )
 
 
 def _list(names: list[str]) -> str:

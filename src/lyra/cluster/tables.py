@@ -29,11 +29,13 @@ def list_live(kernel: Kernel) -> Iterator[ProcessRecord]:
         asker = kernel.interrupts.asker(interrupt)
         questions.setdefault(asker, {})[interrupt.id] = interrupt.question or interrupt.message
     restarts = _count_restarts(kernel)
+    parents = kernel.core.remote.acts.parents if kernel.core.remote is not None else {}
     entries = kernel.lifecycle.state.entries
     for process in list(kernel.processes.values()):
         if process.exit is None:
             record = _describe(kernel, process)
             record.restarts = restarts[process.pid]
+            record.parent_elsewhere = parents.get(process.pid, "")
             record.questions = questions.get(process.pid, {})
             if record.questions and record.state == "running":
                 record.state = "waiting"

@@ -250,8 +250,8 @@ _TABLE: Final = (
         type="flag",
         default=False,
         sentence=(
-            "`true` lets `lyra cluster start` listen on an address that other machines can reach: hosts call each "
-            "other without TLS, so their network has to be private."
+            "`true` lets `lyra cluster start` listen without TLS on an address that other machines can reach: their "
+            "network has to be private."
         ),
     ),
     SettingKey(
@@ -261,6 +261,27 @@ _TABLE: Final = (
         sentence="How long effects in flight may take to end before a shard moves, or its host stops.",
         least=0,
         most=86_400,
+    ),
+    SettingKey(
+        "cluster.tls_ca",
+        type="file",
+        default=None,
+        sentence="The authority that has signed the certificates of all hosts and clients of the cluster (PEM).",
+        optional=True,
+    ),
+    SettingKey(
+        "cluster.tls_cert",
+        type="file",
+        default=None,
+        sentence="The certificate chain with which this host, or a command, proves itself to the other hosts (PEM).",
+        optional=True,
+    ),
+    SettingKey(
+        "cluster.tls_key",
+        type="file",
+        default=None,
+        sentence="The private key of `cluster.tls_cert` (PEM).",
+        optional=True,
     ),
     SettingKey(
         "log.file",
@@ -329,6 +350,16 @@ _TABLE: Final = (
             "as its vendor has it. A model that cannot think is asked without it."
         ),
         words=("low", "medium", "high"),
+        optional=True,
+    ),
+    SettingKey(
+        "sage.cluster",
+        type="database",
+        default=None,
+        sentence=(
+            "The database of a cluster that runs sub-agents of Sage in the background, those that need nothing of this "
+            "machine: `postgresql://…`, or `env:NAME` for a variable that holds one. A project's file cannot name it."
+        ),
         optional=True,
     ),
     SettingKey(
@@ -412,6 +443,15 @@ _TABLE: Final = (
             "file cannot name one."
         ),
         optional=True,
+    ),
+    SettingKey(
+        "server.cluster",
+        type="flag",
+        default=False,
+        sentence=(
+            "`true` makes `lyra serve` a host of the cluster in `cluster.store`: each host answers every request, "
+            "wherever in the cluster it belongs."
+        ),
     ),
     SettingKey(
         "server.connections_max",

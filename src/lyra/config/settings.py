@@ -76,6 +76,9 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
     advertise: str | None
     plaintext: bool
     drain_s: float
+    tls_ca: str | None
+    tls_cert: str | None
+    tls_key: str | None
 
 
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +94,7 @@ class RetryConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SageConfig(msgspec.Struct, frozen=True, kw_only=True):
+    cluster: Secret | None
     daily_budget_usd: Money | None
     effort: str | None
     keys: str
@@ -111,6 +115,7 @@ class SearchConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    cluster: bool
     connections_max: int
     drain_s: float
     gateway: bool
@@ -248,7 +253,8 @@ class Config:
         with suppress(ConfigError):  # a variable that is not set: what opens the store says so
             add_own_file(config.kernel.store.reveal())
         server = (config.server.token_file, config.server.tls_key, config.server.tls_cert, config.server.tls_client_ca)
-        for file in (config.audit.file, merged.demanded.get("audit.file"), config.log.file, *server):
+        hosts = (config.cluster.tls_key, config.cluster.tls_cert, config.cluster.tls_ca)
+        for file in (config.audit.file, merged.demanded.get("audit.file"), config.log.file, *server, *hosts):
             add_own_file(file or "")
         return config
 

@@ -67,3 +67,8 @@ def random_key() -> bytes:
 def make_random(seed: int) -> ProcessRandom:
     """Return the generator a process gets: everything it draws follows from the seed in its first journal row."""
     return ProcessRandom(seed)
+
+
+def to_address(shard: str, pid: str) -> str:
+    """Return the address of a process in a cluster; what is empty, or is an address already, stands as it is."""
+    return f"{shard}/{pid}" if pid and "/" not in pid else pid

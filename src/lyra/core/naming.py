@@ -28,6 +28,7 @@ A2A_TASK: Final = "lyra:a2a.task"
 A2A_TURN: Final = "lyra:a2a.turn"
 A2A_PUSH: Final = "lyra:a2a.push"
 GATEWAY_KEY: Final = "lyra:gateway.key"
+PORTION: Final = "budget.portion"  # in rows and Events: what was spent on another shard of what this one lent
 
 # Fixed name → the names that earlier versions wrote. Rows are added, never changed: old journals are read for ever.
 OLD_NAMES: Final[dict[str, tuple[str, ...]]] = {

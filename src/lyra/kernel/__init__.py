@@ -34,6 +34,7 @@ from lyra.kernel.pipelines.instruction import (
     WorkerLease,
 )
 from lyra.kernel.pipelines.orchestrator import Orchestrator
+from lyra.kernel.pipelines.runner import run_pipeline
 from lyra.kernel.process.links import Down, ExitSignal
 from lyra.kernel.process.process import Exit
 from lyra.kernel.programs.handle import Ack, Handle
@@ -135,4 +136,5 @@ __all__ = [
     "TerminalReason",
     "UserKernel",
     "WorkerLease",
+    "run_pipeline",
 ]

@@ -61,7 +61,7 @@ async def start_fork(
         raise ConfigError(f"process {point.run} has ended before that step", hint="fork at a step before its end")
     for program in live_programs(copies):
         if kernel.programs.get(program) is None:
-            raise unknown_program(program)
+            raise unknown_program(program, kernel.programs)
     kernel.core.raise_if_closed()
     alive = sum(1 for _ in live_programs(copies))
     if kernel.live + alive > kernel.processes_max:

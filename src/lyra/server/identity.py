@@ -13,6 +13,7 @@ target and its outcome. HTTP calls it for every such request, gRPC for the calls
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
 import re
 import stat
@@ -188,6 +189,10 @@ class TokenTable:
         """Return the holders of all tokens, without the tokens."""
         return list(self._holders.values())
 
+    def by_mark(self, key: bytes) -> dict[str, TokenHolder]:
+        """Return the holders by the mark of their tokens: who has no key can neither make one nor try tokens on it."""
+        return {mark_token(key, hashed): holder for hashed, holder in self._holders.items()}
+
 
 def bearer_token(header: str) -> str:
     """Return the token of an `authorization` header; "" where it has none."""
@@ -207,6 +212,11 @@ def operator_token(path: str | os.PathLike[str]) -> str:
     """Return the first token of a file that is an operator's; "" where there is none."""
     holders = _parse_tokens(_token_lines(path), str(path))
     return next((token for token, holder in holders.items() if holder.role == OPERATOR), "")
+
+
+def mark_token(key: bytes, token: str | bytes) -> str:
+    """Return the mark of a token, or of the hash of one."""
+    return hmac.digest(key, _hash(token) if isinstance(token, str) else token, "sha256").hex()[:32]
 
 
 def _hash(token: str) -> bytes:

@@ -88,6 +88,12 @@ def _encode_user(user_id: str) -> str:
     return "b" + base64.b32hexencode(data).decode().rstrip("=").lower()
 
 
+def draw_id(kernel: Kernel, length: int, prefix: str = "") -> str:
+    """Return a new id; in a shard of a cluster one whose home it is."""
+    remote = kernel.core.remote
+    return prefix + kernel.entropy.text(length) if remote is None else remote.draw_id(length, prefix)
+
+
 def spawn_for(
     kernel: Kernel,
     user_id: str,

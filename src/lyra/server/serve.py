@@ -60,6 +60,8 @@ class Server:
     async def __aenter__(self) -> Server:
         # Refuse faces whose libraries are not installed, by their names and before the store is opened.
         settings = self.settings
+        if settings.cluster:
+            raise ConfigError("one kernel is no host of a cluster", hint="lyra serve --cluster", key="server.cluster")
         wanted = {"gRPC": settings.grpc, "HTTP": settings.http}
         missing = [
             name

@@ -64,6 +64,7 @@ class ServeSettings:
     drain_s: float = SERVER_DRAIN_S
     hosts: tuple[str, ...] = ()  # names under which clients reach it, besides its address
     gateway: bool = False  # whether clients may call model providers through it
+    cluster: bool = False  # whether it is one of the hosts of a cluster
     token_source: str = ""  # in words, for the person who starts it
 
     def __post_init__(self) -> None:
@@ -102,6 +103,7 @@ class ServeSettings:
             "drain_s": section.drain_s,
             "hosts": section.hosts,
             "gateway": section.gateway,
+            "cluster": section.cluster,
         }
         return cls(**{**settings, **given, "tokens": tokens, "tls": tls, "token_source": source})
 

@@ -38,8 +38,10 @@ class TokenLimit:
 
     @classmethod
     def get_shared(cls, kernel: Kernel) -> TokenLimit:
-        """Return the one of all faces of a kernel."""
-        limit: TokenLimit = kernel.parts.setdefault(_PART, cls(kernel.clock))
+        """Return the one of all faces of a kernel; in a cluster, of all kernels of one host. What one address may try
+        grows with the hosts, then, and no guess of a stranger makes hosts call each other."""
+        kept = kernel.parts if kernel.core.remote is None else kernel.core.remote.beside
+        limit: TokenLimit = kept.setdefault(_PART, cls(kernel.clock))
         return limit
 
     def __init__(self, clock: Clock) -> None:
@@ -87,16 +89,16 @@ _MINUTE_S: Final = 60.0
 class RequestWindow:
     """Requests of each caller in the last minute: those of this minute, and of the one before the part that counts."""
 
-    __slots__ = ("_clock", "_counts", "_limit")
+    __slots__ = ("_clock", "_counts", "limit")
 
     def __init__(self, limit: int | None, clock: Clock) -> None:
-        self._limit = limit
+        self.limit = limit
         self._clock = clock
         self._counts: OrderedDict[str, tuple[int, int, int]] = OrderedDict()  # caller → (minute, before, now)
 
     @property
     def is_unlimited(self) -> bool:
-        return self._limit is None
+        return self.limit is None
 
     def clear(self) -> None:
         """Forget all callers."""
@@ -111,7 +113,7 @@ class RequestWindow:
         return self._admit(caller, count_one=True)
 
     def _admit(self, caller: str, *, count_one: bool) -> float:
-        if self._limit is None:
+        if self.limit is None:
             return 0.0
         now_s = self._clock.monotonic()
         minute, into_s = int(now_s // _MINUTE_S), now_s % _MINUTE_S
@@ -119,9 +121,9 @@ class RequestWindow:
         if minute != last:
             before, count = (count if minute == last + 1 else 0), 0
         weighed = before * (1 - into_s / _MINUTE_S) + count
-        if weighed + 1 > self._limit:
+        if weighed + 1 > self.limit:
             self._counts[caller] = (minute, before, count)
-            return _MINUTE_S - into_s if not before or count >= self._limit else max(1.0, _MINUTE_S / max(1, before))
+            return _MINUTE_S - into_s if not before or count >= self.limit else max(1.0, _MINUTE_S / max(1, before))
         self._counts[caller] = (minute, before, count + count_one)
         if len(self._counts) > SERVER_CALLERS_KEPT:
             self._counts.popitem(last=False)

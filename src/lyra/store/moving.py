@@ -92,6 +92,7 @@ def _copy(
     renewed_s, count = clock.monotonic(), 0
     killed = held.owner if held.expires_at != 0.0 else ""
     with target._writing():
+        target._run("SET LOCAL idle_in_transaction_session_timeout = 0")  # for as long as the source takes to be read
         if not target._lease().owner.startswith(
             f"{MOVING_FROM}{source.location}\n"
         ):  # else a copy that was not finished

@@ -58,6 +58,11 @@ _ALIVE: Final = {
     "tcp_user_timeout": 15_000,
 }
 
+# A change that stands still, in a process that is held or behind a network that is parted, must not keep its lock from
+# the next owner: the server ends it after so long. It is made again when its process goes on, if that still may.
+_HELD_MS: Final = 2_000
+_HELD_LONG_MS: Final = 60_000  # of a change between whose statements much is read, compared or signed
+
 _SYNCHRONOUS: Final = {"process": "local", "power": "on"}
 _SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _MIGRATING: Final = 0x4C797261  # the advisory lock that lets one process at a time create or alter tables: "Lyra"
@@ -117,6 +122,7 @@ class PostgresStore(SigningStore):
         self._location, self._secret = describe_url(plain_url, self.schema)
         self._url = Secret(plain_url)
         self._is_repeatable = False  # inside a call that is made once more if the connection breaks
+        self._held_ms = _HELD_MS
         self._connection: psycopg.Connection[Row] | None = None
         try:
             self._connection = self._connect()
@@ -154,7 +160,7 @@ class PostgresStore(SigningStore):
             with self._transaction("BEGIN"):
                 self._ask("SELECT pg_advisory_xact_lock(?)", (_MIGRATING,))
                 if not self._ask("SELECT 1 FROM pg_namespace WHERE nspname = ?", (self.schema,)):
-                    self._run(f"CREATE SCHEMA {self.schema}")
+                    self._run(f'CREATE SCHEMA "{self.schema}"')  # words of SQL, such as `user`, are names, too
                 for migration in self._pending(self._version()):
                     self._apply(migration, POSTGRES_TYPES)
 
@@ -194,6 +200,14 @@ class PostgresStore(SigningStore):
                     self._reconnect(lost)
         finally:
             self._is_repeatable = False
+
+    def _at_length(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Make a call whose change takes its time between statements."""
+        self._held_ms = _HELD_LONG_MS
+        try:
+            return call(*args, **kwargs)
+        finally:
+            self._held_ms = _HELD_MS
 
     def _reconnect(self, lost: _ConnectionLost) -> None:
         """Connect again, waiting longer after each failure; StoreError when the server stays away."""
@@ -265,7 +279,7 @@ class PostgresStore(SigningStore):
         return self._lasting(super().check_signatures)
 
     def sign_all(self, epoch: int, fingerprint: bytes, more: Sequence[RowAfter] = ()) -> None:
-        self._lasting(super().sign_all, epoch, fingerprint, more)
+        self._lasting(self._at_length, super().sign_all, epoch, fingerprint, more)
 
     def clock_s(self) -> float:
         return float(self._lasting(self._ask, "SELECT extract(epoch FROM clock_timestamp())")[0][0])
@@ -273,7 +287,7 @@ class PostgresStore(SigningStore):
     def save_snapshots(
         self, seq: int, states: Mapping[str, bytes | None], epoch: int, *, unneeded_blobs: Sequence[str] = ()
     ) -> None:
-        self._lasting(super().save_snapshots, seq, states, epoch, unneeded_blobs=unneeded_blobs)
+        self._lasting(self._at_length, super().save_snapshots, seq, states, epoch, unneeded_blobs=unneeded_blobs)
 
     def load_snapshots(self) -> Snapshot:
         return self._lasting(super().load_snapshots)
@@ -285,7 +299,8 @@ class PostgresStore(SigningStore):
         return self._lasting(super().get_blob, digest)
 
     def compact(self, *, before: float, epoch: int, most: int | None = None) -> int:
-        return self._lasting(super().compact, before=before, epoch=epoch, most=most)
+        count: int = self._lasting(self._at_length, super().compact, before=before, epoch=epoch, most=most)
+        return count
 
     def _head(self) -> Head:
         return self._lasting(super()._head)
@@ -360,7 +375,9 @@ class PostgresStore(SigningStore):
     @contextmanager
     def _writing(self) -> Iterator[None]:
         with self._transaction("BEGIN"):
-            self._ask("SELECT id FROM lease FOR UPDATE")  # the lock that every change takes first
+            # The lock that every change takes first, and how long it may stand still.
+            limit = "set_config('idle_in_transaction_session_timeout', ?, true)"
+            self._ask(f"SELECT id, {limit} FROM lease FOR UPDATE", (str(self._held_ms),))  # noqa: S608 - a constant
             yield
 
     def _reading(self) -> Any:

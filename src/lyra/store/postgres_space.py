@@ -7,6 +7,7 @@ of the run's name.
 
 from __future__ import annotations
 
+from base64 import b32encode
 from hashlib import blake2b
 from typing import Final
 
@@ -15,7 +16,7 @@ from lyra.store.postgres import PostgresStore, split_schema
 from lyra.store.signature import BEGINNING, Signer, is_same
 from lyra.store.space import SPACE_NAME
 
-RUN_SCHEMA: Final = "run_[0-9a-f]{20}"  # of such a journal, behind the name of the cluster's schema
+RUN_SCHEMA: Final = "r[a-z2-7]{11}"  # of such a journal, behind the name of the cluster's schema, which has up to 50
 _NOTES: Final = "CREATE TABLE IF NOT EXISTS notes (number BIGSERIAL PRIMARY KEY, data BYTEA NOT NULL)"
 _SIGNED: Final = b"signed:"  # begins a note with a signature; no other note begins so, since it is a msgpack map
 
@@ -34,8 +35,8 @@ class PostgresSpace(PostgresStore):
         self.own_signer = signer
         self._makes = make
         plain, schema = split_schema(url)
-        digest = blake2b(name.encode(), digest_size=10).hexdigest()
-        super().__init__(plain, durability=durability, schema=f"{schema or 'lyra'}_run_{digest}")
+        digest = b32encode(blake2b(name.encode(), digest_size=10).digest()).decode().lower()
+        super().__init__(plain, durability=durability, schema=f"{schema or 'lyra'}_r{digest[:11]}")
 
     @property
     def path(self) -> str:

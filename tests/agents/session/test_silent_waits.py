@@ -330,6 +330,26 @@ def test_waiting_for_a_person_can_be_asked_for(path):
     in_doubt(path, then, clock)
 
 
+def test_a_caller_that_waits_for_a_person_waits_beside_one_that_does_not(path):
+    """The time of one question behind an effect in doubt runs out for that question alone."""
+    clock = SimClock(1_900_000_000.0)
+
+    async def then(kernel, process):
+        patient = asyncio.ensure_future(process.send("again", wait_for_person=True))
+        await settle(kernel)
+        other = asyncio.ensure_future(process.send("more"))
+        await settle(kernel)
+        clock.advance(DOUBT_WAIT_S + 0.1)
+        with pytest.raises(EffectInDoubt):
+            await asyncio.wait_for(other, 5)
+        assert not patient.done()
+        (question,) = kernel.interrupts.pending()
+        await kernel.resolve_interrupt(question.id, {"decision": "skip", "data": "charged"})
+        assert await patient == "next"
+
+    in_doubt(path, then, clock)
+
+
 # ---------------------------------------------------------------------- an agent with another name
 
 

@@ -351,7 +351,7 @@ def test_the_settings_of_the_page_are_read(lyra: Any) -> None:
     done = lyra("config", "show", "--json", LYRA_DATABASE_URL="postgresql://u:topsecret@h/d")
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)["cluster"]
-    assert (shown["listen"], shown["plaintext"]) == ("10.0.0.1:7000", True)
+    assert (shown["listen"], shown["tls_ca"]) == ("10.0.0.1:7000", "/etc/lyra/hosts-ca.pem")
     assert "topsecret" not in done.stdout
 
 

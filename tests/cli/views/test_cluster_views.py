@@ -24,6 +24,7 @@ pytestmark = pytest.mark.slow
 
 JOBS = """
 from lyra import Agent
+from lyra.core.budgets.budget import Usage
 
 helper = Agent(name="helper", model="sim/echo")
 
@@ -39,8 +40,25 @@ async def asks(ctx):
     await bot.send("hello")
     await ctx.receive()
 
+async def work():
+    return 1
+
+async def spends(ctx):
+    for _ in range(3):
+        await ctx.do(work, cost=Usage(usd=1000), idempotent=True)
+    await ctx.receive()
+
+async def lends(ctx, shard):
+    await ctx.do(work, cost=Usage(usd=500), idempotent=True)
+    child = ctx.spawn(spends, pid="far", shard=shard)
+    ctx.spawn(spends, pid="near")
+    await ctx.receive()
+    await ctx.send(f"{shard}/far", "end")
+    await child.wait()
+    await ctx.receive()
+
 def setup(kernel):
-    for program in (idle, parent, asks, helper):
+    for program in (idle, parent, asks, helper, spends, lends):
         kernel.register(program)
 """
 
@@ -150,6 +168,51 @@ def test_trace_cost_events_and_top_show_all_shards(lyra: Any, running: Running) 
     assert f"{other}/asker" in {row["pid"] for row in picture["processes"]}
     assert lyra("ps", "--run", "r", "--store", running.url).returncode == 2
     assert lyra("ps", running.url, "--store", running.url).returncode == 2
+
+
+def test_a_child_on_another_shard_is_below_its_parent_and_its_spending_counts_once(lyra: Any, running: Running) -> None:
+    """In `lyra ps`, `tree`, `top` and `cluster.processes()`, while it lives, from the tables of the hosts and from the
+    journals, and when what it spent has been told to its parent."""
+    mine, other = running.shards_of_a[0], running.shards_of_b[1]
+    boss = f"{mine}/lender"
+
+    def spent() -> float:
+        return float(json.loads(lyra("top", "--once", "--store", running.url).stdout)["cost_usd"])
+
+    before = spent()
+
+    async def begin() -> str:
+        async with cluster.connect(running.url) as client:
+            await client.spawn("lyra_server_setup:lends", other, shard=mine, pid="lender", budget="$1")
+            while True:
+                rows = {row["address"]: row for row in await client.processes()}
+                below = [address for address, row in rows.items() if row["parent"] == boss]
+                if len(below) == 2 and all(rows[address]["spent"].get("usd") == 3000 for address in below):
+                    return str(next(address for address in below if address.startswith(other)))
+
+    child = asyncio.run(begin())
+    assert child.startswith(f"{other}/")
+    for words in (("tree",), ("tree", "-a")):
+        rows = in_json(lyra, *words, "--store", running.url)
+        place = next(index for index, row in enumerate(rows) if row["pid"] == boss)
+        below = {row["pid"]: row["parent"] for row in rows[place + 1 : place + 3]}
+        assert below == {child: boss, f"{mine}/near": boss}
+        assert {row["depth"] for row in rows[place + 1 : place + 3]} == {1}
+    parents = {row["pid"]: row["parent"] for row in in_json(lyra, "ps", "-a", "--store", running.url)}
+    assert parents[child] == boss
+    assert spent() - before == pytest.approx(0.0065)
+
+    async def end() -> None:
+        async with cluster.connect(running.url) as client:
+            await client.send(boss, "end")
+            await client.process(child).wait()
+            while True:  # the parent is charged for what it lent
+                rows = {row["address"]: row for row in await client.processes()}
+                if rows[boss]["spent"]["usd"] == 6500:
+                    return
+
+    asyncio.run(end())
+    assert spent() - before == pytest.approx(0.0065)
 
 
 @pytest.mark.timed

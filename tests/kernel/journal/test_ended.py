@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from lyra.core.faultpoint import SimulatedCrash, intercept
+from lyra.core.naming import PORTION
 from lyra.errors import Corrupt, StoreError
 from lyra.kernel import Kernel
 from lyra.kernel.journal import rows, snapshots
@@ -485,6 +486,28 @@ def test_a_snapshot_with_what_was_put_away_is_the_fold_of_its_rows():
     everything = Fold.load(fold.seq, states | {pid: encode_state(state) for pid, state in away.items()})
     assert everything.processes == whole.processes
     assert everything.spent == whole.spent == {}
+
+
+def test_what_a_process_lent_moves_with_what_it_spent():
+    """To the one above when it is put away, also of a row that comes later, and back in a reader of all of it."""
+    lent = [
+        record._replace(data=rows.encode(rows.Finished(f"aside:{record.seq}", usage={"usd": 4}, name=PORTION)))
+        for record in (_paid(7, "low", 0), _paid(12, "mid", 0))
+    ]
+    fold = Fold()
+    fold.add_all([*_family()[:6], lent[0], *_family()[8:]])
+    away = fold.put_away(keep=0)
+    fold.find_ended = away.get
+    fold.add(lent[1])
+    assert (fold.processes["top"].spent, fold.processes["top"].lent) == ({"usd": 11}, {"usd": 8})
+    states = {pid: data for pid, data in fold.dump().items() if data is not None}
+    everything = Fold.load(fold.seq, states | {pid: encode_state(state) for pid, state in away.items()}).processes
+    assert {pid: (state.spent, state.lent or {}) for pid, state in everything.items()} == {
+        "top": ({"usd": 5}, {"usd": 4}),
+        "mid": ({"usd": 2}, {}),
+        "low": ({"usd": 4}, {"usd": 4}),
+        "alone": ({}, {}),
+    }
 
 
 def test_a_process_stays_as_long_as_one_below_it():

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from lyra.cluster.calls import answer_call
+from lyra.core import codec
 from lyra.core.budgets.budget import Usage
 from lyra.core.effect import effect
 from lyra.core.faultpoint import SimulatedCrash, intercept
-from lyra.errors import BudgetExceeded
+from lyra.core.naming import get_qualified_name
+from lyra.errors import BudgetExceeded, NameTaken, Overloaded, ProcessError
+from lyra.kernel.journal.history import Fold
 from lyra.testing import run_in_virtual_time
 from tests.kernel.remote.budget_shards import Provider, Shards
 
@@ -74,6 +80,38 @@ def test_children_abroad_spend_the_budget_of_their_parent_and_no_more():
     assert provider.spent == 2_000
     assert parent.budget.usage == parent.spent == Usage(usd=2_000, tool_calls=200)
     assert parent.budget.reserved("usd") == 0
+
+
+def test_what_was_lent_is_known_beside_what_was_spent():
+    """Spent without lent, over all processes of all shards, is what was performed: from the rows and a snapshot."""
+    provider = begin()
+
+    def count(states):
+        return sum(state.spent.get("usd", 0) - (state.lent or {}).get("usd", 0) for state in states)
+
+    async def lead(ctx):
+        await (await ctx.spawn(spend_abroad, ["b", "c"], [10], 30)).wait()
+        await ctx.do(charge, "lead", 5, cost=Usage(usd=5))
+        await ctx.receive()
+
+    async def main():
+        async with Shards("a", "b", "c", programs=[*PROGRAMS, lead]) as shards:
+            kernel = shards.kernels["a"]
+            parent = kernel.spawn(lead, pid="lead", budget={"usd": 2_000})
+            await shards.until(lambda: kernel.processes[parent.pid].spent.micro_usd == 605)
+            await kernel.durable()
+            sums = []
+            for store in shards.stores.values():
+                fold = Fold()
+                fold.add_all(store.read())
+                sums.append(count(fold.processes.values()))
+                states = {pid: data for pid, data in fold.dump().items() if data is not None}
+                assert count(Fold.load(fold.seq, states).processes.values()) == sums[-1]
+            return sums
+
+    sums = run_in_virtual_time(main())
+    assert provider.spent == 605
+    assert sums == [5, 300, 300]
 
 
 def test_four_shards_spend_one_budget_with_few_trips():
@@ -283,6 +321,181 @@ def test_a_portion_that_comes_when_its_process_has_ended_goes_back():
             return parent.budget.usage.usd, parent.budget.reserved("usd"), shards.told["budget.back"]
 
     assert run_in_virtual_time(main()) == (provider.spent, 0, 2)
+
+
+async def pass_on(ctx, shard, most):
+    """Start a spender on another shard, and end."""
+    ctx.spawn(spend_later, most, shard=shard)
+
+
+async def spend_later(ctx, most):
+    await ctx.sleep(10.0)
+    return await spend(ctx, "last", [10], most)
+
+
+async def spend_beside(ctx, first, most):
+    """Spend some, and leave the rest to what a child that has ended by then has started."""
+    done = await spend(ctx, "first", [10], first)
+    await ctx.spawn(pass_on, "c", most, shard="b").wait()
+    return done
+
+
+PROGRAMS += [pass_on, spend_later, spend_beside]
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_loan_that_was_lent_on_before_anything_of_it_was_lent_stays(crashes):
+    """A process that ended had passed a budget on of which it had nothing yet: what it started spends the rest of that
+    budget and no more, also after its shard has moved."""
+    provider = begin()
+
+    async def main():
+        async with Shards("a", "b", "c", programs=PROGRAMS, lease_s=5.0) as shards:
+            handle = shards.kernels["a"].spawn(spend_beside, 1, 100, budget={"usd": 20})
+            await handle.wait()
+            if crashes:
+                shards.crash("b")
+                await shards.open("b")
+            await asyncio.sleep(30.0)
+            await shards.until(lambda: not shards.outstanding())
+            return shards.kernels["a"].processes[handle.pid].budget.usage.usd
+
+    assert run_in_virtual_time(main()) == 20
+    assert provider.spent == 20
+
+
+async def wait_for_late(ctx):
+    return (await ctx.spawn(spend_later, 1, shard="b").wait()).reason
+
+
+PROGRAMS += [wait_for_late]
+
+
+def test_a_borrower_that_asks_and_ends_at_once_breaks_nothing():
+    """A child is killed while its shard cannot be heard: that it asked for room, of which there is none, and that it is
+    over comes in one call."""
+    begin()
+
+    async def main():
+        loop: Any = asyncio.get_running_loop()
+        async with Shards("a", "b", programs=PROGRAMS) as shards:
+            handle = shards.kernels["a"].spawn(wait_for_late, budget={"usd": 9})
+            await shards.until(lambda: shards.kernels["b"].live == 1)
+            is_cut = True
+
+            async def cut(sender: str, _to: str) -> None:
+                if is_cut and sender == "b":
+                    raise ProcessError("it cannot be heard")
+
+            shards.before_deliver = cut
+            b = shards.kernels["b"]
+            await shards.until(lambda: any(loan.asking for loan in b.core.remote.loans.borrowed.values()))
+            (child,) = [process for process in b.processes.values() if process.exit is None]
+            await b.kill(child.pid)
+            is_cut = False
+            await handle.wait()
+            await shards.until(lambda: shards.told["budget.back"] == 1 and not shards.outstanding())
+            gc.collect()
+            return shards.told["budget.ask"], shards.told["budget.back"], loop.complaints
+
+    assert run_in_virtual_time(main()) == (1, 1, [])
+
+
+async def spawn_twice(ctx, most):
+    """Start a spender under a pid that is taken; gives the error, and what is left to spend here."""
+    child = ctx.spawn(spend_later, most, shard="b", pid="taken")
+    try:
+        await child.wait()
+    except NameTaken as error:
+        return [error.code, await spend(ctx, "second", [10], 1_000)]
+    return await ctx.receive()
+
+
+async def spawn_and_stop(ctx, most):
+    child = ctx.spawn(spend_later, most, shard="b", pid="taken")
+    await ctx.receive()
+    ctx.stop(child.pid)
+    await ctx.receive()
+
+
+PROGRAMS += [spawn_twice, spawn_and_stop]
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_spawn_under_a_pid_that_is_taken_leaves_the_money_and_the_parent_of_the_other(is_stopped):
+    """Who is refused has its whole budget; the process that is there spends that of its own parent, who alone may stop
+    it, also after a restart."""
+    provider = begin()
+
+    async def main():
+        async with Shards("a", "b", programs=PROGRAMS, lease_s=5.0) as shards:
+            first = shards.kernels["a"].spawn(spawn_and_stop, 100, budget={"usd": 50})
+            await shards.until(lambda: shards.kernels["b"].live == 1)
+            second = shards.kernels["a"].spawn(spawn_twice, 100, budget={"usd": 200})
+            told = (await second.wait()).result
+            shards.crash("b")
+            await shards.open("b")
+            if is_stopped:
+                await first.send("stop it")
+            ended = await shards.kernels["b"].process("taken").wait()
+            await first.kill()
+            await shards.until(lambda: not shards.outstanding())
+            return told, ended.reason, shards.kernels["a"].processes[first.pid].spent.usd
+
+    told, reason, spent = run_in_virtual_time(asyncio.wait_for(main(), 600))
+    assert told == ["name_taken", 20]
+    assert (reason, spent) == (("shutdown", 0) if is_stopped else ("normal", 50))
+    assert provider.spent == 200 + spent
+
+
+async def stay(ctx):
+    await ctx.receive()
+
+
+PROGRAMS += [stay]
+
+
+async def spawn_within(shards: Shards, shard: str, budget: str, program: Any, *args: Any) -> Any:
+    """Start a program in a budget of the cluster whose home is shard "a", as a client does."""
+    host: Any = SimpleNamespace(name="host", kernels=shards.kernels, kernel_of=shards.kernels.__getitem__)
+    within = {"home": "a", "shared": budget, "limits": {"usd": 100}}
+    word = get_qualified_name(program)
+    data = {"shard": shard, "program": word, "args": codec.encode(args), "pid": f"of{budget}", "within": within}
+    return shards.kernels[shard].process(await answer_call(host, "spawn", data))
+
+
+def test_budgets_of_clients_that_were_killed_are_over_after_a_day(monkeypatch):
+    """Where there are as many as there may be, a connection's budget from which nothing was spent for a day makes room
+    for the next; one that has a name stays, and so does one that a process has a loan on. Also after a restart."""
+    monkeypatch.setattr("lyra.kernel.remote.loans.BUDGETS_SHARED_MAX", 4)
+    begin()
+
+    async def main():
+        async with Shards("a", "b", programs=PROGRAMS, lease_s=5.0) as shards:
+
+            def share(name: str) -> list[str]:
+                loans = shards.kernels["a"].core.remote.loans
+                loans.share(name, {"usd": 100})
+                return sorted(loans.shared)
+
+            for name in ("night", "~runs", "~old", "~used"):
+                share(name)
+            sleeper = await spawn_within(shards, "b", "~runs", stay)
+            await asyncio.sleep(80_000)
+            await (await spawn_within(shards, "b", "~used", spend, "x", [10], 3)).wait()
+            with pytest.raises(Overloaded):
+                share("~new")
+            await asyncio.sleep(10_000)
+            shards.crash("a")
+            await shards.open("a")
+            assert share("~new") == ["night", "~new", "~runs", "~used"]
+            with pytest.raises(Overloaded):
+                share("~newer")
+            await sleeper.kill()
+            await shards.until(lambda: not shards.outstanding())
+            return share("~newer")
+
+    assert run_in_virtual_time(main()) == ["night", "~new", "~newer", "~used"]
 
 
 # ---------------------------------------------------------------------- crashes

@@ -401,7 +401,7 @@ def test_a_denied_member_abroad_is_left_out():
     """A process that may not send to a member on another shard does not reach it by a broadcast, either."""
 
     async def tells(ctx: Context, group: str) -> dict[str, str]:
-        groups = ctx.own_process.core.face.groups
+        groups = ctx.groups
 
         async def act() -> dict[str, str]:
             outcome = groups.broadcast(group, "hello")

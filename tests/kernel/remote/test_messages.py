@@ -10,6 +10,8 @@ import pytest
 from lyra.core import codec
 from lyra.core.limits import MESSAGES_ON_TRUST
 from lyra.errors import LyraError, Overloaded
+from lyra.kernel.process.cut_short import GIVEN_UP
+from lyra.kernel.remote.messages import Messages
 from tests.kernel.remote.world import Shards, run, until
 
 LIMIT = 8  # messages in a mailbox of these tests
@@ -196,6 +198,42 @@ def test_a_sender_that_gives_up_leaves_the_line():
             gave_up = (await here.wait()).result
             await until(lambda: "late" in got, within_s=2_000)
             assert got == [*(f"early{number}" for number in range(gave_up)), "late"]
+
+    run(main())
+
+
+def test_a_send_that_is_given_up_when_its_room_comes_is_given_up_in_a_replay(monkeypatch):
+    """The message goes, and the program that was cancelled in that moment continues as it did."""
+    tasks: list[asyncio.Future[Any]] = []
+    take_room = Messages._take_room
+
+    def take_room_and_cancel(messages, address):
+        take_room(messages, address)
+        tasks[-1].cancel(GIVEN_UP)
+
+    async def torn(ctx, address):
+        for number in range(60):
+            tasks.append(asyncio.ensure_future(ctx.send(address, f"m{number}")))
+            try:
+                await tasks[-1]
+            except asyncio.CancelledError:
+                break
+        await ctx.receive()
+        return number
+
+    async def main():
+        async with shards() as world:
+            world.programs.append(torn)
+            monkeypatch.setattr(Messages, "_take_room", take_room_and_cancel)
+            world["s2"].spawn(slow, 60, pid="slow")
+            world["s1"].spawn(torn, "s2/slow", pid="here")
+            await until(lambda: bool(tasks) and tasks[-1].cancelled())
+            last = len(tasks) - 1
+            monkeypatch.undo()
+            await world.restart("s1")
+            await world["s1"].send("here", "end")
+            assert (await world["s1"].process("here").wait()).result == last
+            await until(lambda: f"m{last}" in got)
 
     run(main())
 

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from lyra.errors import CapabilityDenied, DeadlineExceeded, EffectFailed, NoSuchService, Overloaded, StoreError
+from lyra.errors import (
+    CapabilityDenied,
+    DeadlineExceeded,
+    EffectFailed,
+    LimitExceeded,
+    NoSuchService,
+    Overloaded,
+    StoreError,
+)
 from lyra.kernel import Kernel, ServiceRequest
 from lyra.kernel.programs.context import Context
 from tests.kernel.remote.wired import Shards, run_shards
@@ -329,5 +337,36 @@ def test_rights_and_marks_go_with_a_call():
             await shards["b"].run(calls, True)
             assert shards["a"].taint.is_tainted(server.pid)
             assert await shards["b"].run(calls, False) is True
+
+    run_shards(main)
+
+
+def test_models_of_another_shard_are_asked():
+    """`dispatch_inference` asks a model of another shard where this one has none with room, with the caller's right to
+    the model, its quota and its figures; the answer names the service by its address."""
+
+    async def main() -> None:
+        async with Shards("a", "b") as shards:
+
+            def answer(request: ServiceRequest) -> Any:
+                assert request.envelope is not None
+                return {"said": request.envelope.raw_input}
+
+            info = {"name": "gpu", "service_type": "inference", "capabilities": ["tiny"]}
+            shards["a"].register_service(info)
+            shards["a"].register_handler("gpu", answer)
+            await shards.settle()
+            said = await shards["b"].dispatch_inference("tiny", ["one", "two"])
+            assert (said.metadata, said.service, said.model) == ({"said": "one\ntwo"}, "a/gpu", "tiny")
+            assert said.input_chars == 6
+            with pytest.raises(NoSuchService, match="no inference service"):
+                await shards["b"].dispatch_inference("huge", "x")
+            shards["b"].submit("job", quota={"max_inference_requests": 1})
+            await shards["b"].dispatch_inference("tiny", "x", pid="job")
+            with pytest.raises(LimitExceeded):
+                await shards["b"].dispatch_inference("tiny", "x", pid="job")
+            shards.kill("a")
+            with pytest.raises(StoreError):
+                await shards["b"].dispatch_inference("tiny", "x")
 
     run_shards(main)

@@ -97,6 +97,19 @@ def test_no_period_has_more_than_the_limit_and_nearly_all_of_it_is_used(rpm, bur
     assert len(calls) >= 0.99 * ((burst or rpm) + rpm / 60 * seconds) - 4
 
 
+def test_a_limit_of_tokens_alone_lets_requests_through():
+    CALLS.clear()
+
+    async def main():
+        async with RatedShards("a", "b", "c", programs=PROGRAMS) as shards:
+            limit = {"tokens_per_minute": 1_000}
+            for kernel in shards.kernels.values():
+                assert (await kernel.spawn(ping_many, 20, limit).wait()).result == 20
+
+    run_in_virtual_time(main())
+    assert len(CALLS) == 60
+
+
 def test_a_share_that_is_used_late_is_no_second_burst():
     """Programs that wait with a share in hand, while the bucket would refill, do not pass the limit together."""
     CALLS.clear()
@@ -134,6 +147,49 @@ def test_the_limit_holds_when_its_home_dies(seed):
     run_in_virtual_time(main())
     assert len(CALLS) > 1_000
     assert most_above(CALLS, 100) <= 60 + 1e-3
+
+
+async def ping_twice(ctx, count, at_s, limit):
+    """Call once, and at a later time so often that the rest of the share is used."""
+    await ctx.do(ping, rate_limit=RateLimit(**limit))
+    await asyncio.sleep(max(0.0, at_s - asyncio.get_running_loop().time()))
+    for _ in range(count):
+        await ctx.do(ping, rate_limit=RateLimit(**limit))
+
+
+PROGRAMS += [ping_twice]
+
+
+def test_a_new_home_waits_until_the_shares_of_the_old_one_are_over():
+    """The home dies when it has lent a share, and comes back at once: it lends, and refills, nothing that is still to
+    be used."""
+    CALLS.clear()
+    limit = {"requests_per_minute": 600, "burst": 10}
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with RatedShards("a", "b", "c", programs=PROGRAMS, lease_s=5.0) as shards:
+            await shards.kernels["a"].spawn(ping_many, 1, limit).wait()
+            (home,) = [name for name, kernel in shards.kernels.items() if kernel.core.remote.shares._buckets]
+            holder, other = [name for name in shards.names if name != home]
+            await asyncio.sleep(3.0)
+            CALLS.clear()
+            began_s = loop.time()
+            first = shards.kernels[holder].spawn(ping_twice, 3, began_s + 0.9, limit)
+            await shards.until(lambda: len(CALLS) == 1)
+            shards.crash(home)
+            await shards.open(home)
+            assert loop.time() < began_s + 0.2
+            await asyncio.sleep(0.5)
+            second = shards.kernels[other].spawn(ping_on, began_s + 4.0, limit)
+            for handle in (first, second):
+                await handle.wait()
+            return began_s
+
+    began_s = run_in_virtual_time(main())
+    assert most_above(CALLS, 10) <= 10 + 1e-3
+    assert sum(at - began_s < 1.0 for at in CALLS) == 4  # the share of the old home, and nothing else
+    assert len(CALLS) > 20
 
 
 def test_a_call_that_is_not_to_wait_is_refused_by_what_all_shards_have_used():
@@ -200,3 +256,35 @@ def test_a_breaker_that_opens_or_closes_tells_the_other_shards(was_used):
     assert refused == ["circuit_open"]
     assert closed == ["fine"]
     assert again == ["fine", "fine"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [((6_000, None), (60, 5)), ((60, 5), (6_000, 50)), ((None, None), (60, 5))]
+)
+def test_a_limit_that_is_changed_holds_at_its_home(before, after):
+    """What the home lends follows the limit that is asked for last: less at once, more as it is refilled."""
+
+    async def main():
+        async with RatedShards("a", "b", programs=PROGRAMS) as shards:
+            home, numbers = shards.kernels["a"].core.remote.shares, [0]
+
+            async def lend(rpm, burst, want):
+                limits = [rpm, None if rpm else 10_000, burst]
+                data = {"name": "x", "limits": limits, "need": [1.0, 0.0], "want": [want, 0.0], "from": "b"}
+                answer = await home.answer({**data, "number": numbers[-1], "unused": [0.0, 0.0]})
+                numbers.append(answer.get("number", 0))
+                return answer.get("lent", [0.0])[0]
+
+            await lend(*before, 100.0)
+            await asyncio.sleep(0.1)
+            lent = 0.0
+            for _ in range(30):
+                lent += await lend(*after, 100.0)
+            rpm, burst = after
+            assert lent <= burst
+            for _ in range(600):
+                await asyncio.sleep(0.1)
+                lent += await lend(*after, 100.0)
+            assert 0.95 * rpm <= lent <= rpm + burst
+
+    run_in_virtual_time(main())

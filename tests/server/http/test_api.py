@@ -282,7 +282,7 @@ async def test_events_come_to_the_owner_of_their_process(parts: Served) -> None:
         url, kinds = "/api/events", {"kinds": "process.created"}
         hers = group.create_task(read_events(parts.ada, url, "process.created", params=kinds))
         all_of_them = group.create_task(read_events(parts.operator, url, "process.terminated"))
-        while parts.face.app.parts.feed._readers < 2:
+        while parts.face.app.parts.feed.readers < 2:
             await asyncio.sleep(0.01)
         parts.kernel.submit("his", user_id="bob")
         parts.kernel.submit("hers", user_id="ada")

@@ -73,7 +73,7 @@ async def test_stopping_ends_the_feeds_and_takes_nothing_new(parts: Served) -> N
     """Readers of all events end at once, not after the time for draining; a second stop changes nothing."""
     async with asyncio.TaskGroup() as group:
         reading = group.create_task(parts.operator.get("/api/events"))
-        while not parts.face.app.parts.feed._readers:
+        while not parts.face.app.parts.feed.readers:
             await asyncio.sleep(0.01)
         async with asyncio.timeout(10):
             await parts.face.stop(60)
@@ -117,7 +117,7 @@ def test_readers_share_one_feed(count: int) -> None:
                 writer.write(f"GET /api/events HTTP/1.1\r\nhost: localhost\r\nx-api-key: {OPERATOR}\r\n\r\n".encode())
             async with asyncio.TaskGroup() as group:
                 readers = [group.create_task(read(parts.address, 21)) for _ in range(count)]
-                while feed._readers < count + len(silent):
+                while feed.readers < count + len(silent):
                     await asyncio.sleep(0.05)
                 for number in range(21):
                     parts.kernel.submit(f"job{number}")

@@ -330,10 +330,10 @@ async def test_a_client_that_reads_nothing_is_dropped(parts: Served) -> None:
     feed = parts.face.app.parts.feed
     reader, writer = await connected(parts)
     writer.write(f"GET /api/events HTTP/1.1\r\nhost: localhost\r\nx-api-key: {OPERATOR}\r\n\r\n".encode())
-    while not feed._readers:
+    while not feed.readers:
         await asyncio.sleep(0.01)
     number = 0
-    while feed._readers:
+    while feed.readers:
         for _ in range(50):
             number += 1
             feed.log.append("big", {"text": "x" * 10_000}, pid="")
@@ -347,9 +347,9 @@ async def test_a_client_that_reads_nothing_is_dropped(parts: Served) -> None:
 async def test_a_reader_that_leaves_is_noticed(parts: Served) -> None:
     feed = parts.face.app.parts.feed
     async with parts.ada.stream("GET", "/api/events"):
-        while feed._readers != 1:
+        while feed.readers != 1:
             await asyncio.sleep(0.01)
-    while feed._readers:
+    while feed.readers:
         await asyncio.sleep(0.01)
 
 

@@ -145,6 +145,27 @@ try {
     assert killed.disturbed(source, lambda scene: "three" in scene.output and "0.0" in scene.output) == peace
 
 
+def test_a_session_keeps_what_functions_of_a_parallel_block_spent_in_it(killed):
+    """Those that had ended before the kill, too: they are charged when their start is replayed."""
+    source = (
+        ONE
+        + """
+fn apart(what) { return a <- what; }
+let a = spawn R;
+try {
+    session budget $0.0008 {
+        parallel { let x = apart("one"); let y = apart("two"); }
+        print(x + y);
+        for i in [1, 2, 3, 4, 5] { print(a <- "b${i}"); print(budget::used()); process::sleep(100ms); }
+    }
+} catch BudgetExceeded(r) { print("over"); }
+"""
+    )
+    peace = killed.peace(source)
+    assert peace[0].endswith("over\n")
+    assert killed.disturbed(source, printed(3)) == peace
+
+
 AHEAD = (
     ONE
     + """

@@ -100,6 +100,26 @@ def test_what_one_name_of_a_list_puts_into_it_is_known_of_the_other(body: str, r
     assert pure([]) == right
 
 
+@pytest.mark.parametrize(
+    ("left", "right", "quotient"), [(-7, 2, -3), (7, -2, -3), (-7.0, 2, -3.5), (1.0, 0, MISS), ("a", 2, MISS)]
+)
+def test_values_of_unknown_kind_are_divided_as_what_they_are(left: Any, right: Any, quotient: Any):
+    """What is in a list that a function is given may be of any kind: ints are truncated, floats are not."""
+    tier, pure = pure_of("fn f(xs) { return xs[0] / xs[1]; }", "f")
+    tier.is_eager = True
+    assert pure([[left, right]]) == quotient
+
+
+def test_a_function_that_may_end_without_return_is_not_known_to_give_a_bool():
+    """It gives null, which is no condition: the machine says so at its place."""
+    tier, pure = pure_of(
+        "fn is_one(n) { if n == 1 { return true; } } fn f(n) { if is_one(n) { return 1; } return 2; }", "f"
+    )
+    tier.is_eager = True
+    assert pure([1]) == 1
+    assert pure([2]) is MISS
+
+
 # ---------------------------------------------------------------- processes that wait get their turn
 
 LONG = """

@@ -199,3 +199,27 @@ def test_named_arguments_and_defaults_overlap():
     in_order, overlapped = play(source, sequential=True), play(source)
     assert overlapped.lines == in_order.lines
     assert (round(overlapped.took_s, 3), round(in_order.took_s, 3)) == (1.0, 2.0)
+
+
+# ---------------------------------------------------------------- other names of a list
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        'inner[0] = x; let y = b <- outer[0][0]; inner = "done";',
+        'list::push(inner, x); let y = b <- "of ${outer[0].len()}"; inner = "done";',
+        'let other = inner; if x == "" { inner = "none"; } other[0] = x; let y = b <- outer[0][0];',
+    ],
+)
+def test_a_list_that_a_pattern_gave_a_name_is_seen_to_change(pattern):
+    """Also where the name gets a text elsewhere: no question is asked with what the list held before."""
+    source = (
+        ONE
+        + f"""let b = spawn A; let outer = [["old"]];
+        match outer {{ [inner] => {{ let x = a <- "q"; {pattern} print(x + y); }} }}"""
+    )
+    in_order, overlapped = both(source)
+    assert overlapped.lines == in_order.lines
+    assert sorted(overlapped.asked) == sorted(in_order.asked)
+    assert len(in_order.asked) == 2

@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 
 from lyra import Kernel, vega
+from lyra.core import codec
 from lyra.core.budgets.money import Money
-from lyra.errors import SandboxUnavailable
+from lyra.errors import ConfigError, SandboxUnavailable
+from lyra.tools import http_guard
 from lyra.vega.runtime.convert import from_python, to_python
 from lyra.vega.values.values import Closure, Duration, Err, Fault, Ok, Process, equal
+from tests.vega.recorded import Recorded
 
 
 def printed(source: str, folder: Path, **options: Any) -> list[str]:
@@ -204,3 +207,42 @@ def test_files_that_other_programs_obey_are_not_written(tmp_path, path):
         assert denied(action, tmp_path).startswith("denied")
     assert {name: (tmp_path / name).read_text() for name in texts} == texts
     assert denied('file::write("scripts/other.sh", "x")', tmp_path) == "allowed"
+
+
+def test_a_request_in_doubt_is_named_with_its_address_and_place(tmp_path, monkeypatch):
+    """A person reads what was sent where, and no key."""
+
+    begun = asyncio.Event()
+
+    async def fetch(*_: object, **__: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(http_guard, "fetch", fetch)
+    recorded = Recorded(tmp_path)
+    source = """
+        tool pay() -> str capabilities [net::http] {
+            return http::post("https://example.com/pay?api_key=sk-ant-abcdefghijklmnop12345", "{}").body;
+        }
+        print(pay());
+    """
+    recorded.run(source, stop_when=begun)
+    while not (raised := [row for row in recorded.rows() if row.kind == "interrupt.created"]):
+        recorded.resume(stop_after_s=0.3)
+    assert codec.decode(raised[0].data)["question"] == (
+        "Was POST https://example.com/pay?api_key=*** with 2 characters (prog.vega:3) performed? retry, skip or fail"
+    )
+
+
+def test_a_folder_that_is_away_ends_an_execution_and_not_the_run(tmp_path):
+    """The next execution, which finds it again, writes the file."""
+    recorded = Recorded(tmp_path)
+    recorded.folder = work = tmp_path / "work"
+    work.mkdir()
+    recorded.run('process::sleep(500ms); file::write("a", "x"); print("written");', stop_after_s=0.2)
+    work.rename(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match=f"the folder {work} is not there"):
+        recorded.resume()
+    (tmp_path / "elsewhere").rename(work)
+    assert recorded.resume() == ["written"]
+    assert (work / "a").read_text() == "x"

@@ -74,12 +74,15 @@ def test_each_is_done_where_its_row_says():
     """A function that is not there, and one without a row, are named with their place."""
     rows = {f"{module}::{name}": row.how for module, rows in LIBRARY.items() for name, row in rows.items()}
     rows |= {name: row.how for name, row in GLOBALS.items()}
+    gaps = []
     for how, (table, place) in PLACES.items():
         wanted = {name for name, its in rows.items() if its == how}
         missing = sorted(wanted - {*table} - INSTRUCTIONS)
-        assert not missing, f"{missing} is {how!r} in vega/stdlib/table.py: give it {place}"
+        gaps += [f"{name} is {how!r} in vega/stdlib/table.py: give it {place}" for name in missing]
         unknown = sorted({name for name in table if "::" in name} - wanted - WITHOUT_A_ROW)
-        assert not unknown, f"{unknown} is {place}: give it a row that says {how!r} in LIBRARY of vega/stdlib/table.py"
+        say = f"give it a row that says {how!r} in LIBRARY of vega/stdlib/table.py"
+        gaps += [f"{name} is {place}: {say}" for name in unknown]
+    assert not gaps, "; ".join(gaps)
 
 
 def test_each_function_has_one():
@@ -96,7 +99,7 @@ def test_each_expects_something():
     assert silent == {*SHOWN, *ENDS}
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ENDS])
+@pytest.mark.parametrize("name", [name for name in NAMES if name in EXAMPLES.keys() - ENDS])
 def test_it_gives_what_it_says(name, tmp_path):
     (tmp_path / "note.txt").write_text("hi")
     code, result = EXAMPLES[name]

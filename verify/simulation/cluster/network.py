@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any
 
 from lyra.cluster.peers import answer_encoded, read_answer
@@ -137,6 +137,8 @@ class SimCarrier:
             return read_answer(await answer)
         finally:
             timer.cancel()
+
+    def forget(self, alive: Container[str]) -> None: ...
 
     async def close(self) -> None:
         """Do nothing: there is no connection."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
-import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -23,7 +21,7 @@ from lyra.cli.arguments import setup_of
 from lyra.cli.process_io import on_stop_signal
 from lyra.cli.render import document, moment, note, printable, show_progress, table
 from lyra.core.address import Address
-from lyra.errors import ConfigError, Conflict, LyraError, ProcessError
+from lyra.errors import ConfigError, Conflict, LyraError
 
 if TYPE_CHECKING:
     from lyra.cluster.directory import View
@@ -75,7 +73,10 @@ def find_cluster_url(invocation: Invocation, store: str | None) -> str:
 @click.option("--lease", type=click.FloatRange(0.5, 3600), metavar="S", help="The lease of a new cluster, in seconds.")
 @click.option("--resources", metavar="NAME=N,…", help="What this machine has besides: gpu=1,mem=64.")
 @click.option("--drain", type=click.FloatRange(0), metavar="S", help="Seconds that effects in flight get to end.")
-@click.option("--plaintext", is_flag=True, help="Listen where other machines can reach it, in a private network.")
+@click.option("--tls-cert", type=_FILE, metavar="FILE", help="The certificate chain of this host (PEM).")
+@click.option("--tls-key", type=_FILE, metavar="FILE", help="The key of that certificate (PEM).")
+@click.option("--tls-ca", type=_FILE, metavar="FILE", help="The authority that has signed those of all hosts (PEM).")
+@click.option("--plaintext", is_flag=True, help="Listen without TLS where other machines can reach it.")
 @click.option(
     "--ray",
     metavar="ADDRESS",
@@ -105,10 +106,12 @@ def start(
         return
     flags = {"drain_s": named.pop("drain"), "plaintext": "true" if plaintext else None, **named}
     invocation.flags += [f"cluster.{name}={value}" for name, value in flags.items() if value is not None]
+    from lyra.cluster.joining import read_resources
+
     url = find_cluster_url(invocation, store)
-    _check_reachable(invocation.config)
-    given = _read_resources(resources)
-    setup = _join_setups([(file, setup_of(file, "kernel")) for file in load])
+    check_reachable(invocation.config)
+    given = read_resources(resources)
+    setup = join_setups([(file, setup_of(file, "kernel")) for file in load])
     asyncio.run(_run_host(invocation.config, url, given, setup, made_with=(shards, lease), as_json=as_json))
 
 
@@ -153,14 +156,14 @@ def stop_ray(invocation: Invocation, /, *, store: str | None, address: str | Non
         click.echo(f"host {name} has left")
 
 
-def _check_reachable(config: Config) -> None:
+def check_reachable(config: Config) -> None:
     """Refuse an address that other machines reach unless the network is said to be private, and one that names none."""
     settings = config.cluster
     listen = Address.parse(settings.listen)
-    if not listen.is_loopback and not settings.plaintext:
+    if not listen.is_loopback and not settings.plaintext and settings.tls_cert is None:
         raise ConfigError(
             f"{listen} can be reached from other machines, and what hosts tell each other would travel as plain text",
-            hint="in a private network: --plaintext, or [cluster] plaintext = true",
+            hint="give --tls-cert, --tls-key and --tls-ca; in a private network --plaintext does",
             key="cluster.listen",
         )
     if settings.advertise is None and listen.host in _ANYWHERE:
@@ -175,24 +178,14 @@ def _check_reachable(config: Config) -> None:
         )
 
 
-def _read_resources(text: str | None) -> dict[str, float]:
-    resources: dict[str, float] = {}
-    for pair in (text or "").split(",") if text else ():
-        name, equals, amount = pair.strip().partition("=")
-        try:
-            number = float(amount)
-        except ValueError:
-            number = -1.0
-        if not equals or not name or not 0 <= number < 1e12:
-            raise ConfigError(f"{pair!r} is no resource", hint="write NAME=N, such as gpu=1,mem=64", key="--resources")
-        resources[name] = number
-    return resources
-
-
-def _join_setups(setups: Sequence[tuple[str, Callable[[Any], Any]]]) -> Callable[[Any], Awaitable[None]]:
-    """Return a function that runs all of them on a kernel; what one raises is told with its file."""
+def join_setups(setups: Sequence[tuple[str, Callable[[Any], Any]]]) -> Callable[[Any], Awaitable[None]]:
+    """Return a function that runs all of them on a kernel, which workers serve then; what one raises is told with its
+    file."""
 
     async def run(kernel: Any) -> None:
+        from lyra.server.grpc.shared_work import open_desk
+
+        open_desk(kernel)
         for file, setup in setups:
             try:
                 prepared = setup(kernel)
@@ -207,13 +200,6 @@ def _join_setups(setups: Sequence[tuple[str, Callable[[Any], Any]]]) -> Callable
     return run
 
 
-def find_host_name(config: Config) -> str:
-    """Return the configured name of this machine's host, else one made of the machine's own name."""
-    if config.cluster.name is not None:
-        return config.cluster.name
-    return re.sub(r"[^a-z0-9.-]", "-", socket.gethostname().lower()).strip("-.")[:63] or "host"
-
-
 async def _run_host(
     config: Config,
     url: str,
@@ -223,58 +209,29 @@ async def _run_host(
     made_with: tuple[int | None, float | None],
     as_json: bool,
 ) -> None:
-    from lyra.cluster.directory import PostgresDirectory
-    from lyra.cluster.host import Host
-    from lyra.cluster.peers import GrpcCarrier, GrpcListener
+    from lyra.cluster.joining import ShardHooks, join
     from lyra.kernel.base.tasks import Tasks
-    from lyra.kernel.kernel import Kernel
 
     stopped = asyncio.Event()
     on_stop_signal(stopped.set)
     shards, lease_s = made_with
-    directory = await asyncio.to_thread(PostgresDirectory, url, shards=shards, lease_s=lease_s)
-    if lease_s not in (None, directory.lease_s):
-        note(f"warning: the lease of this cluster is and stays {directory.lease_s:g} s: it was made with it")
-    listener = GrpcListener(config.cluster.listen, config.cluster.advertise)
-    hosts: list[Host] = []
-
-    async def answer(method: str, data: Any) -> Any:
-        if not hosts:
-            raise ProcessError("this host is starting")
-        return await hosts[0].answer(method, data)
-
-    def make_kernel(_shard: str, target: Any, seams: Any) -> Kernel:
-        lease_s = directory.lease_s
-        return Kernel.from_config(config, store=target, seams=seams, lease_s=lease_s, lease_wait_s=lease_s + 1.0)
-
     tasks = Tasks()
-    try:
-        await listener.start(answer, directory.secret)
-        host = Host(
-            directory,
-            GrpcCarrier(directory.secret),
-            name=find_host_name(config),
-            address=listener.address,
-            setup=setup,
-            make_kernel=make_kernel,
-            resources=resources,
-            drain_s=config.cluster.drain_s,
-        )
-        await host.start()
-        hosts.append(host)
-        _tell_joined(host, directory.location, as_json=as_json)
+    async with join(config, url, ShardHooks(setup), resources=resources, shards=shards, lease_s=lease_s) as host:
+        warn_of_lease(host, lease_s)
+        _tell_joined(host, host.directory.location, as_json=as_json)
         tasks.start(_tell_shards(host, as_json=as_json), name="lyra-cluster-lines")
         try:
             await stopped.wait()
             note("stopping: the shards go to the other hosts, effects in flight end first")
             await host.leave()
-        except BaseException:
-            await host.close()
-            raise
-    finally:
-        await tasks.close()
-        await listener.close()
-        directory.close()
+        finally:
+            await tasks.close()
+
+
+def warn_of_lease(host: Host, lease_s: float | None) -> None:
+    """Say so where the cluster was made with another lease than the one that is asked for."""
+    if lease_s not in (None, host.view.lease_s):
+        note(f"warning: the lease of this cluster is and stays {host.view.lease_s:g} s: it was made with it")
 
 
 def _tell_joined(host: Host, location: str, *, as_json: bool) -> None:
@@ -323,7 +280,7 @@ def status(invocation: Invocation, /, *, store: str | None, as_json: bool) -> No
     """Say in sentences what is wrong, and show hosts and shards; exit code 1 where something is wrong."""
     import msgspec
 
-    report = asyncio.run(_read_report(find_cluster_url(invocation, store)))
+    report = asyncio.run(_read_report(invocation, find_cluster_url(invocation, store)))
     if as_json:
         document({"well": report.is_well, **msgspec.to_builtins(report)})
     else:
@@ -332,11 +289,12 @@ def status(invocation: Invocation, /, *, store: str | None, as_json: bool) -> No
         click.get_current_context().exit(1)
 
 
-async def _read_report(url: str) -> ClusterReport:
+async def _read_report(invocation: Invocation, url: str) -> ClusterReport:
     from lyra.cluster.observer import ClusterObserver
+    from lyra.cluster.peers import PeerTls
     from lyra.cluster.report import read_report
 
-    async with ClusterObserver(url) as observer:
+    async with ClusterObserver(url, PeerTls.from_config(invocation.config)) as observer:
         return await read_report(observer)
 
 

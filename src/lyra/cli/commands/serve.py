@@ -52,6 +52,14 @@ _FILE: Final = click.Path(exists=True, dir_okay=False)
 @click.option(
     "--gateway", is_flag=True, default=False, help="Let clients with a key of `lyra keys` call the model providers."
 )
+@click.option("--cluster", is_flag=True, default=False, help="Be a host of a cluster, which answers as one server.")
+@click.option("--store", metavar="URL", help="The database of the cluster: postgresql://… (the setting cluster.store).")
+@click.option("--name", metavar="HOST", help="The name of this host; by default that of the machine.")
+@click.option("--listen", metavar="HOST:PORT", help="Where to listen for the other hosts; port 0 chooses a free one.")
+@click.option("--advertise", metavar="HOST:PORT", help="The address by which the other hosts reach this one.")
+@click.option("--shards", type=int, metavar="N", help="How many shards a new cluster has (8); it never changes.")
+@click.option("--lease", type=click.FloatRange(0.5, 3600), metavar="S", help="The lease of a new cluster, in seconds.")
+@click.option("--resources", metavar="NAME=N,…", help="What this machine has besides: gpu=1,mem=64.")
 @click.option("--tls-cert", type=_FILE, metavar="FILE", help="The certificate chain of the server (PEM).")
 @click.option("--tls-key", type=_FILE, metavar="FILE", help="The key of that certificate (PEM).")
 @click.option(
@@ -68,21 +76,49 @@ def serve(
     token_file: str | None,
     load: str | None,
     gateway: bool,
-    **tls: str | None,
+    cluster: bool,
+    store: str | None,
+    shards: int | None,
+    lease: float | None,
+    resources: str | None,
+    **named: str | None,
 ) -> None:
-    """Serve the kernel over gRPC and HTTP to other programs and people."""
+    """Serve the kernel over gRPC and HTTP to other programs and people.
+
+    With --cluster it is served by all hosts of a cluster together: start one on each machine, and a load balancer in
+    front of them sends any request to any of them."""
+    host = {name: named.pop(name) for name in ("name", "listen", "advertise")}
     flags = {"server.grpc": grpc, "server.http": http, "kernel.store": db, "server.token_file": token_file}
-    flags |= {"server.gateway": "true" if gateway else None, **{f"server.{name}": path for name, path in tls.items()}}
+    flags |= {"server.gateway": "true" if gateway else None, "server.cluster": "true" if cluster else None}
+    flags |= {f"server.{name}": path for name, path in named.items()}
+    flags |= {f"cluster.{name}": value for name, value in host.items()}
     invocation.flags += [f"{name}={value}" for name, value in flags.items() if value is not None]
     from lyra.server.settings import ServeSettings
 
+    of_cluster = {"store": store, "shards": shards, "lease": lease, "resources": resources, **host}
+    if not invocation.config.server.cluster:
+        _refuse_without_cluster(of_cluster)
     settings = ServeSettings.from_config(invocation.config)
     for warning in settings.tokens.warnings:
         _tell(invocation, warning, logging.WARNING)
     if not allow_open_files(2 * settings.connections_max + _OTHER_FILES):
         text = f"this process may not open enough files for [server] connections_max = {settings.connections_max}"
         _tell(invocation, text, logging.WARNING)
-    asyncio.run(_serve(invocation, settings, setup_of(load, "kernel") if load else None))
+    setup = setup_of(load, "kernel") if load else None
+    if settings.cluster:
+        made_with = {"shards": shards, "lease_s": lease}
+        asyncio.run(_serve_cluster(invocation, settings, store, setup, resources=resources, **made_with))
+    else:
+        asyncio.run(_serve(invocation, settings, setup))
+
+
+def _refuse_without_cluster(flags: dict[str, Any]) -> None:
+    """Refuse flags that say something of a cluster where none is served."""
+    given = [name for name, value in flags.items() if value is not None]
+    if given:
+        raise ConfigError(
+            f"--{given[0]} is for a host of a cluster", hint="add --cluster, or leave it out", key=f"--{given[0]}"
+        )
 
 
 def _tell(invocation: Invocation, text: str, level: int = logging.INFO) -> None:
@@ -119,6 +155,34 @@ async def _serve(invocation: Invocation, settings: ServeSettings, setup: Callabl
         if server.kernel.failure is not None:
             raise _explain_loss(server.kernel.failure)
         _tell(invocation, "stopping: requests in flight are finished first")
+
+
+async def _serve_cluster(
+    invocation: Invocation,
+    settings: ServeSettings,
+    store: str | None,
+    setup: Callable[[Any], Any] | None,
+    *,
+    resources: str | None,
+    **made_with: Any,
+) -> None:
+    from lyra.cli.commands.cluster import check_reachable, find_cluster_url, warn_of_lease
+    from lyra.cluster.joining import read_resources
+    from lyra.server.cluster.serve import ClusterServer
+
+    url = find_cluster_url(invocation, store)
+    check_reachable(invocation.config)
+    stopped = asyncio.Event()
+    on_stop_signal(stopped.set)
+    given = read_resources(resources)
+    server = ClusterServer(invocation.config, settings, url, setup=setup, resources=given, **made_with)
+    async with server:
+        warn_of_lease(server.host, made_with["lease_s"])
+        _tell(invocation, f"tokens: {settings.token_source}")
+        click.echo(json.dumps(server.ready_line()))
+        sys.stdout.flush()
+        await stopped.wait()
+        _tell(invocation, "stopping: requests in flight are finished first, then the other hosts take the shards")
 
 
 def allow_open_files(count: int) -> bool:

@@ -95,7 +95,6 @@ sage = SageGroup(
     lazy=COMMANDS,
     help="Work on code with an agent: in this terminal, or printed with -p.",
     epilog=_EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 
 

@@ -44,5 +44,4 @@ vega = CommandGroup(
     lazy=COMMANDS,
     help="Write, check, run and test programs in the Vega language.",
     epilog=_EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )

@@ -14,7 +14,7 @@ import click
 
 from lyra.cli.render import note
 from lyra.cli.vega.durable import failure, fresh_id, line_of
-from lyra.cli.vega.start import read_result
+from lyra.cli.vega.start import make_facts, read_result
 from lyra.errors import ConfigError, DeadlineExceeded, StoreError
 
 if TYPE_CHECKING:
@@ -65,18 +65,8 @@ def run_on_cluster(
             key="--cluster",
         )
     run = fresh_id(files.name) if run_id is None else run_id
-    facts = {
-        "id": run,
-        "file": files.name,
-        "sources": files.texts,
-        "model": options["model"],
-        "budget": None if options["budget"] is None else int(options["budget"]),
-        "args": list(options["args"]),
-        "sequential": options["sequential"],
-        "folder": "",
-        "settings": [],
-    }
-    _follow(ctx, url, run, output, (bytecode.dump(program), facts), tail=False, is_new=run_id is None)
+    begun = (bytecode.dump(program), make_facts(run, files, options))
+    _follow(ctx, url, run, output, begun, tail=False, is_new=run_id is None)
 
 
 def resume_on_cluster(ctx: click.Context, url: str, run: str, output: ProgramOutput, *, tail: bool) -> None:
@@ -96,13 +86,16 @@ def _follow(
 ) -> None:
     from lyra.cli.process_io import run_with_ctrl_c
 
+    config = ctx.find_root().obj.config
+
     async def main() -> DurableRun:
         import lyra.cluster
         from lyra.cluster import placement, vega_runs
+        from lyra.cluster.peers import PeerTls
         from lyra.kernel.remote.part import home_of
 
         output.loop = asyncio.get_running_loop()
-        async with lyra.cluster.connect(url) as cluster:
+        async with lyra.cluster.connect(url, tls=PeerTls.from_config(config)) as cluster:
             view = await cluster.refresh()
             program, facts = begun or (b"", {})
             known = None if is_new else await asyncio.to_thread(_find, cluster.directory, run)
@@ -130,8 +123,7 @@ def _follow(
         value = read_result(over) if failed is None else None
         began_with, source = over.file, line_of(over.sources())
         if output.lines is not None:
-            spent = over.spent
-            output.calls.count, output.calls.cost_usd = spent.get("llm_calls", 0), spent.get("usd", 0) / 1_000_000
+            output.calls.set_totals(over.spent)
     finally:
         over.space.close()
     output.finish(ctx, began_with, value, failed, source, run)

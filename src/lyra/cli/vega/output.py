@@ -16,7 +16,7 @@ from lyra.core.event import ModelCalled
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from lyra.cli.vega.live import Live
     from lyra.errors import VegaError
@@ -167,6 +167,10 @@ class CallRecords:
             models = (settings_of(linked, info.configuration) or {}).get("model") or []
             self._models[name] = [self._model] if self._model else models if isinstance(models, list) else [models]
         kernel.on_event(self, self.KINDS)
+
+    def set_totals(self, spent: Mapping[str, int]) -> None:
+        """Count what all lives of a run have spent, as its output is that of all of them."""
+        self.count, self.cost_usd = spent.get("llm_calls", 0), spent.get("usd", 0) / 1_000_000
 
     def _model_name(self, agent: str, parts: list[ModelCalled]) -> str:
         """Return the model that was asked last; for a call that was refused, the first model of the agent."""

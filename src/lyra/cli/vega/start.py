@@ -78,6 +78,21 @@ def with_run(
             space.close()
 
 
+def make_facts(name: str, files: Files, options: dict[str, Any]) -> dict[str, Any]:
+    """Return what a run keeps of the program and the options that it begins with, of this machine nothing."""
+    return {
+        "id": name,
+        "file": files.name,
+        "sources": files.texts,
+        "model": options["model"],
+        "budget": None if options["budget"] is None else int(options["budget"]),
+        "args": list(options["args"]),
+        "sequential": options["sequential"],
+        "folder": "",
+        "settings": [],
+    }
+
+
 def _begin(
     ctx: click.Context,
     space: Space,
@@ -89,17 +104,11 @@ def _begin(
     **options: Any,
 ) -> None:
     invocation = ctx.ensure_object(Invocation)
-    facts = {
-        "id": space.name,
-        "file": files.name,
-        "sources": files.texts,
-        "model": options["model"],
-        "budget": None if options["budget"] is None else int(options["budget"]),
-        "args": list(options["args"]),
-        "sequential": options["sequential"],
-        "folder": os.path.realpath(os.getcwd()),
-        "settings": [flag for flag in invocation.flags if not any(word in flag.partition("=")[0] for word in _SECRET)],
-    }
+    facts = make_facts(space.name, files, options)
+    facts["folder"] = os.path.realpath(os.getcwd())
+    facts["settings"] = [
+        flag for flag in invocation.flags if not any(word in flag.partition("=")[0] for word in _SECRET)
+    ]
     value, failed = None, None
     try:
         value = live(invocation, space, program, output, facts=facts, is_said=is_said, **options)
@@ -153,9 +162,8 @@ def go_on(
             )
     except VegaError as error:
         failed = error
-    if output.lines is not None:  # the document is about all its lives, as its output is
-        spent = type(before)(space).spent
-        output.calls.count, output.calls.cost_usd = spent.get("llm_calls", 0), spent.get("usd", 0) / 1_000_000
+    if output.lines is not None:
+        output.calls.set_totals(type(before)(space).spent)
     output.finish(ctx, before.file, value, failed, source, before.id)
 
 

@@ -59,5 +59,4 @@ vesper = _NodeCommands(
     lazy=COMMANDS,
     help="Check, run, compare and migrate nodes: verified steps with contracts.",
     epilog=_EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )

@@ -77,8 +77,9 @@ def _find_cluster(invocation: Invocation, target: str | None) -> ClusterRows | N
     if url is None or not url.startswith(("postgresql://", "postgres://")):
         return None
     from lyra.cli.views.shards import open_cluster
+    from lyra.cluster.peers import PeerTls
 
-    return open_cluster(url)
+    return open_cluster(url, PeerTls.from_config(invocation.config))
 
 
 @contextmanager
@@ -301,7 +302,8 @@ def _figures(folded: Folded | ClusterFold) -> dict[str, float | int]:
         "running_calls": sum(call.status == "running" for call in recent),
         "errors_a_minute": sum(call.status not in ("ok", "running") for call in recent),
         "cost_usd_a_minute": sum(call.micro_usd for call in recent) / 1_000_000,
-        "cost_usd": sum(record.micro_usd for record in records) / 1_000_000,
+        # What a process lent counts where it was spent: with the processes of the other shards.
+        "cost_usd": sum(record.micro_usd - record.lent.get("usd", 0) for record in records) / 1_000_000,
     }
 
 

@@ -15,7 +15,7 @@ import msgspec
 from lyra.core.codec import decode
 from lyra.core.event import Event
 from lyra.errors import Corrupt, LyraError, StoreError, Unauthenticated
-from lyra.kernel.journal.history import Fold, ProcessState
+from lyra.kernel.journal.history import SHARD, Fold, ProcessState
 from lyra.observe.history.calls import CallHistory
 from lyra.observe.history.processes import ProcessRecord, ProcessTable
 from lyra.store.ended import load_all
@@ -146,8 +146,11 @@ class Folded:
             fold = Fold.load(snapshot.seq, states)
         except Corrupt:  # `lyra store check` says what is wrong
             return 0
+        shard = snapshot.states.get(SHARD)
+        parents = {} if shard is None else decode(shard)["parts"].get("spawns", {}).get("parents", {})
         for pid, state in fold.processes.items():
             self.processes.records[pid] = _record(pid, state)
+            self.processes.records[pid].parent_elsewhere = parents.get(pid, "")
         return snapshot.seq
 
 
@@ -160,6 +163,7 @@ def _record(pid: str, state: ProcessState) -> ProcessRecord:
         parent=state.created.parent,
         created_at=state.created_at,
         spent=dict(state.spent),
+        lent=dict(state.lent or {}),
         attempts={str(key): entry.crashes for key, entry in state.effects.items() if entry.crashes and not entry.done},
         mailbox={seq: {} for seq, *_ in state.inbox},
         questions={id_: pending.question or pending.message for id_, pending in state.interrupts.items()},

@@ -20,6 +20,7 @@ import msgspec
 from lyra.cli.render import moment, note
 from lyra.cli.views.rows import Folded, StoreRows
 from lyra.cluster.observer import ClusterObserver
+from lyra.cluster.peers import PeerTls
 from lyra.cluster.report import find_late_shards
 from lyra.core.event import Event
 from lyra.errors import ConfigError, LyraError, NoCluster, StoreError
@@ -31,10 +32,10 @@ T = TypeVar("T")
 _TABLE_S: Final = 10.0  # for the table of a host that has just answered: it may be long
 
 
-def open_cluster(url: str) -> ClusterRows | None:
+def open_cluster(url: str, tls: PeerTls | None = None) -> ClusterRows | None:
     """Open the cluster in a database; None where there is none."""
     try:
-        return ClusterRows(url)
+        return ClusterRows(url, tls)
     except NoCluster:
         return None
 
@@ -63,9 +64,9 @@ class ShardRows(StoreRows):
 class ClusterRows:
     """See the module. `late` has a sentence for each shard that is not shown as it is at the moment."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, tls: PeerTls | None = None) -> None:
         self._stack = ExitStack()
-        self._observer = ClusterObserver(url)
+        self._observer = ClusterObserver(url, tls)
         self._runner = self._stack.enter_context(asyncio.Runner())  # the channels to the hosts belong to its loop
         self._stack.callback(lambda: self._runner.run(self._observer.close()))
         self.location = self._observer.directory.location
@@ -216,7 +217,7 @@ class ClusterFold:
     def _add_records(self, shard: str, records: list[ProcessRecord]) -> None:
         for record in records:
             address = f"{shard}/{record.pid}"
-            parent = f"{shard}/{record.parent}" if record.parent else ""
+            parent = f"{shard}/{record.parent}" if record.parent else record.parent_elsewhere
             self.processes.records[address] = msgspec.structs.replace(record, pid=address, parent=parent)
 
     def describe_place(self, record: ProcessRecord) -> dict[str, Any]:

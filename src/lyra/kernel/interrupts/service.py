@@ -288,7 +288,7 @@ class InterruptService(Subsystem):
         life_s = config.default_ttl if ttl_s is None else real(ttl_s, "ttl_s", above=0.0)
         now = core.now()
         row = {
-            "id": f"int_{core.entropy.text(16)}",
+            "id": f"int_{core.entropy.text(16)}" if core.remote is None else core.remote.draw_id(16, "int_"),
             "kind": word,
             "question": sendable_text(question, "a question"),
             "message": sendable_text(message, "a message to a human"),
@@ -491,7 +491,7 @@ class InterruptService(Subsystem):
         config = self.configs[kind]
         ttl_s = config.default_ttl
         interrupt = Interrupt(
-            id=f"int_{core.entropy.text(16)}",
+            id=f"int_{core.entropy.text(16)}" if core.remote is None else core.remote.draw_id(16, "int_"),
             pid=process.known_as,
             kind=kind,
             question=question,

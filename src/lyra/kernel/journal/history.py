@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from lyra.core.budgets.early_calls import NO_ROOM, JoinableBudget
 from lyra.core.limits import MONEY_MICRO_USD_MAX
-from lyra.core.naming import to_fixed_name
+from lyra.core.naming import PORTION, to_fixed_name
 from lyra.errors import Corrupt, EffectInDoubt, StoreError
 from lyra.kernel.base import subsystem
 from lyra.kernel.base.subsystem import State
@@ -66,6 +66,8 @@ class ProcessState(msgspec.Struct):
     traps: bool = False
     interrupts: dict[str, PendingInterrupt] = {}
     spent: dict[str, int] = {}
+    # The part of `spent` that processes on other shards spent; left out of a snapshot where there is none.
+    lent: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
     peak: dict[str, int] = {}  # of one that spends apart: the most that was spent and set aside at one time
     passed_on: dict[str, int] = {}  # of one that was put away: what it had spent, which counts above it now
     held: dict[rows.Key, dict[str, int]] = {}  # calls in flight, and what is set aside for each
@@ -203,6 +205,8 @@ class Fold:
                 _add(above, state.cut_off)
             else:
                 _add(above, state.spent)
+                if parent is not None and state.lent:
+                    parent.lent = _sum(parent.lent or {}, state.lent)
                 state.passed_on, state.spent = state.spent, {}
             self.changed.add(ROOT if parent is None else state.created.parent)
         return taken
@@ -215,6 +219,8 @@ class Fold:
             if above and above not in self.processes:
                 continue  # forgotten since: it counts somewhere above that one
             subtract(self.processes[above].spent if above else self.spent, state.passed_on)
+            if above and state.lent:
+                subtract(self.processes[above].lent or {}, state.lent)
             state.spent, state.passed_on = state.passed_on, {}
 
     def _above(self, pids: Iterable[str]) -> set[str]:
@@ -280,6 +286,8 @@ class Fold:
         if kind == "effect.finished" and row.usage:
             above = self._find_remembered_above(ended)
             _add(self.processes[above].spent if above else self.spent, row.usage)
+            if above and row.name == PORTION:
+                self.processes[above].lent = _sum(self.processes[above].lent or {}, row.usage)
             self.changed.add(above or ROOT)
 
     def _find_remembered_above(self, ended: ProcessState) -> str:
@@ -359,6 +367,8 @@ def _apply_finished(state: ProcessState, row: rows.Finished, seq: int, time: flo
     if row.error is not None and "crash" in row.error:  # with its kernel
         state.cut_off = _sum(state.cut_off, row.usage or {})
     if state.exit is not None or (type(row.key) is str and rows.is_aside(row.key)):
+        if row.name == PORTION:
+            state.lent = _sum(state.lent or {}, row.usage or {})
         return
     entry = state.effects.get(row.key)
     if row.error is not None and row.error.get("code") == "cut_off":  # with its process: paid for, still in doubt

@@ -115,11 +115,20 @@ class Agents:
         else:
             registered = _function(name, agent, idempotent, owner)
         self._by_name[name] = registered
+        self.wake(name)
+        if self._core.remote is not None:
+            self._core.remote.agents.tell(name)
+
+    def wake(self, name: str) -> None:
+        """Wake the stages that wait for an agent: it was registered here, or on another shard."""
         for waker in self._waiters.pop(name, []):
             resume(waker)
 
     def unregister(self, name: str) -> bool:
-        return self._by_name.pop(name, None) is not None
+        was_known = self._by_name.pop(name, None) is not None
+        if self._core.remote is not None:
+            self._core.remote.agents.tell(name)
+        return was_known
 
     def names(self) -> list[str]:
         return sorted(self._by_name)
@@ -128,7 +137,14 @@ class Agents:
         """Return whether the agent is here for the work of this user ("" is no user): another program may run it for
         one user alone."""
         agent = self._by_name.get(name)
-        return agent is not None and (agent.outside is None or agent.outside.serves(user_id))
+        if agent is None:
+            return self.is_abroad(name)
+        return agent.outside is None or bool(agent.outside.serves(user_id))
+
+    def is_abroad(self, name: str) -> bool:
+        """Return whether other shards of the cluster alone have an agent."""
+        remote = self._core.remote
+        return remote is not None and name not in self._by_name and bool(remote.agents.list_places(name))
 
     def check(self, names: Iterable[str], user_id: str = "") -> None:
         """Refuse a pipeline of a user whose agents are not all here for that user."""
@@ -154,13 +170,14 @@ class Agents:
             self.check([name])
         return self._by_name[name]
 
-    async def wait_for(self, process: Process, name: str) -> RegisteredAgent:
-        """Return the agent, as soon as it is registered; not journaled."""
-        while name not in self._by_name:
+    async def wait_for(self, process: Process, name: str, *, may_be_abroad: bool = False) -> RegisteredAgent | None:
+        """Return the agent, as soon as it is registered; None where it may be abroad and other shards alone have it.
+        Not journaled."""
+        while name not in self._by_name and not (may_be_abroad and self.is_abroad(name)):
             self._core.publish(process.pid, "process.dormant", {"agent": name})
             _log.warning("pipeline %s waits for its agent %s to be registered", process.pid, name)
             await suspend(process, self._waiters.setdefault(name, []))
-        return self._by_name[name]
+        return self._by_name.get(name)
 
 
 def _function(name: str, agent: Any, idempotent: bool, owner: str) -> RegisteredAgent:

@@ -18,6 +18,7 @@ from lyra.core import codec
 from lyra.core.budgets.budget import Budget, Usage
 from lyra.core.checking.check import sendable_text
 from lyra.core.effect import Charged, Effect, canonical_hash
+from lyra.core.envelope import TerminalReason
 from lyra.core.faultpoint import point
 from lyra.core.limits import EFFECTS_KEPT
 from lyra.core.naming import PIPELINE, give_name
@@ -28,7 +29,7 @@ from lyra.kernel.journal.rows import text_of
 from lyra.kernel.pipelines.agents import OutsideStages, RegisteredAgent, make_skipped_result, result_data
 from lyra.kernel.pipelines.instruction import metrics_data, response_data
 from lyra.kernel.process.process import Process
-from lyra.kernel.process.replay import current_branch, next_key
+from lyra.kernel.process.replay import current_branch, next_key, upcoming
 from lyra.kernel.programs.context import Context, OwnContext
 from lyra.kernel.programs.journaled_call import read
 
@@ -54,6 +55,10 @@ _WENT_WELL: Final[dict[str, Any]] = {
     "interrupt": None,
 }
 
+_BEGIN: Final = "pipeline.begin"  # readings in the journal
+_END: Final = "pipeline.end"
+_ABROAD: Final = "pipeline.abroad"
+_ASKS: Final = "asks"  # why a stage of a pipeline elsewhere ended
 _Numbered: TypeAlias = "asyncio.Future[None]"  # done when a branch has its number in the journal keys
 
 
@@ -123,14 +128,17 @@ class Runner:
 
     # ------------------------------------------------------------------ the program
 
-    async def run(self, ctx: Context) -> dict[str, Any]:
-        """Run and report what is due, and ask its questions, until the session has ended."""
+    async def run(self, ctx: Context, *, is_stage: bool = False) -> dict[str, Any]:
+        """Run and report what is due, and ask its questions, until the session has ended; one that is a stage of a
+        pipeline elsewhere ends with its question, which that one asks."""
         process = ctx.own_process
         while True:
             plan = read(process, "pipeline", lambda: self._plan(process.pid))
             word = plan[0]
             if word == "done":
                 return {"reason": plan[1], "message": plan[2]}
+            if word == "ask" and is_stage:
+                return {"reason": _ASKS, "message": ""}
             if word == "ask":
                 await self._ask(ctx, plan[1:])
             elif word == "wait":
@@ -292,9 +300,15 @@ class Runner:
         stage = session.pipeline_config.stage(stage_name)
         assert stage is not None, stage_name
         agents = self._orchestrator.agents
-        agent = agents.find(stage.agent_name) or await agents.wait_for(process, stage.agent_name)
+        begun, agent = upcoming(process), None  # what the journal has of this run
+        if begun is None or begun.name != _ABROAD:
+            agent = agents.find(stage.agent_name)
+            if agent is None:
+                agent = await agents.wait_for(process, stage.agent_name, may_be_abroad=begun is None)
         try:
-            if agent.program is not None:
+            if agent is None:
+                result = await run_stage_abroad(ctx, self._orchestrator, stage, run)
+            elif agent.program is not None:
                 result = await run_stage_process(ctx, self._orchestrator, agent, stage, run)
             else:
                 result = await ctx.do(self._effect(stage, agent), process.pid, run, stage_name, *asked)
@@ -446,10 +460,20 @@ def _question_row(question: Question) -> list[Any]:
 
 
 @give_name(PIPELINE)
-async def run_pipeline(ctx: Context) -> dict[str, Any]:
-    """Run a pipeline, as the program of every one; its session has the pid of its process."""
-    pipelines: Orchestrator = ctx.own_process.core.subsystems.find_by_name("pipelines")
-    return await pipelines.runner.run(ctx)
+async def run_pipeline(
+    ctx: Context, config: Any = None, envelope: Any = None, is_stage: bool = False
+) -> dict[str, Any]:
+    """Run a pipeline, as the program of every one; its session has the pid of its process.
+
+    A process begins one by `ctx.spawn(run_pipeline, config, envelope, shard=…)`: then the result has the last envelope.
+    """
+    process = ctx.own_process
+    pipelines: Orchestrator = process.core.subsystems.find_by_name("pipelines")
+    if config is None:
+        return await pipelines.runner.run(ctx)
+    read(process, _BEGIN, lambda: pipelines.begin_spawned(process.pid, config, envelope))
+    ended = await pipelines.runner.run(ctx, is_stage=is_stage)
+    return {**ended, **read(process, _END, lambda: pipelines.describe_end(process.pid))}
 
 
 run_pipeline.__lyra_spawns__ = lambda _kernel, _args: ()  # type: ignore[attr-defined]  # asked about by its own name
@@ -510,7 +534,50 @@ async def _outcome(ctx: Context, child: ChildHandle[Any], stage: AgentConfig) ->
     return result
 
 
-def _budget(orchestrator: Orchestrator, pid: str, agent: RegisteredAgent, stage: AgentConfig, run: int) -> Budget:
+# Metric of a run → field of an envelope that counts it.
+_COUNTED: Final = {
+    "llm_calls": "llm_call_count",
+    "tool_calls": "tool_call_count",
+    "tokens_in": "tokens_in",
+    "tokens_out": "tokens_out",
+}
+
+
+async def run_stage_abroad(ctx: Context, orchestrator: Orchestrator, stage: AgentConfig, run: int) -> dict[str, Any]:
+    """Return the report of a run by an agent of another shard: there it is a pipeline of one stage, which keeps the
+    stage's time and retries. What it asks is asked here."""
+    process = ctx.own_process
+    name = stage.agent_name
+    shard, config, given = read(process, _ABROAD, lambda: orchestrator.describe_abroad(process.pid, run))
+    budget = _budget(orchestrator, process.pid, None, stage, run)
+    child = ctx.spawn(run_pipeline, config, given, True, shard=shard, budget=budget)
+    try:
+        ended = await child.wait()
+    except asyncio.CancelledError:
+        OwnContext(process).stop(child)
+        raise
+    if ended.error is not None:
+        raise ended.error
+    if ended.reason != "normal":
+        raise AgentFailed(f"agent {name} on shard {shard} ended: {ended.reason}", status=ended.reason, pid=child.pid)
+    told: dict[str, Any] = ended.result
+    after = told["envelope"]
+    records = after["processing_history"][len(given["processing_history"]) :]
+    metrics = {metric: after[field] - given[field] for metric, field in _COUNTED.items()}
+    metrics["duration_ms"] = sum(record["duration_ms"] for record in records)
+    if told["reason"] not in (TerminalReason.COMPLETED, TerminalReason.BREAK_REQUESTED, _ASKS):
+        error = after["failed_stages"].get(name) or told["message"] or str(told["reason"])
+        code = told["error_code"] or AgentFailed.code
+        return {"success": False, "error": error, "error_code": code, "metrics": metrics}
+    went_well = {"output": after["outputs"].get(name, {}), "metrics": metrics}
+    if told["reason"] == _ASKS:
+        return {**went_well, "interrupt": told["interrupt"]}
+    return {**went_well, "break_loop": True} if told["reason"] == TerminalReason.BREAK_REQUESTED else went_well
+
+
+def _budget(
+    orchestrator: Orchestrator, pid: str, agent: RegisteredAgent | None, stage: AgentConfig, run: int
+) -> Budget:
     """Return the limits of one run: the agent's own, the stage's time, and what is left of the pipeline's quota."""
     session = orchestrator.state.sessions.get(pid)
     default_s = session.pipeline_config.default_timeout_seconds if session is not None else None
@@ -518,4 +585,4 @@ def _budget(orchestrator: Orchestrator, pid: str, agent: RegisteredAgent, stage:
     seconds = [value for value in (stage.timeout_seconds or default_s, limits.get("seconds")) if value is not None]
     if seconds:
         limits["seconds"] = min(seconds)
-    return Budget.of(agent.budget).child(limits).within_parent()
+    return Budget.of(None if agent is None else agent.budget).child(limits).within_parent()

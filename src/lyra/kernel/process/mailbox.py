@@ -7,6 +7,7 @@ the inbox, also after a restart. A message for a process that has ended is dropp
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
@@ -214,22 +215,13 @@ class RoomTurn:
         self.waker: Any = None  # no task of this shard waits for it
 
 
-class WaitTurn:
+class SenderTurn:
     """A message that waits for room; awaiting it waits until it was taken, and gives its row's seq."""
 
-    __slots__ = ("data", "digest", "key", "message", "receiver", "sender", "seq", "taken", "waker")
+    __slots__ = ("data", "digest", "key", "sender", "seq", "taken", "to", "waker")
 
-    def __init__(
-        self,
-        receiver: Process,
-        message: Any,
-        data: bytes,
-        sender: Process | None,
-        key: rows.Key | None,
-        digest: bytes,
-    ) -> None:
-        self.receiver = receiver
-        self.message = message
+    def __init__(self, to: str, data: Any, sender: Process | None, key: rows.Key | None, digest: bytes) -> None:
+        self.to = to
         self.data = data
         self.sender = sender
         self.key = key
@@ -237,6 +229,10 @@ class WaitTurn:
         self.seq = 0
         self.taken = False
         self.waker: Any = None
+
+    def leave_line(self) -> None:
+        """Take the message out of the line: its sender has given up."""
+        raise NotImplementedError
 
     def __await__(self) -> Generator[Any, None, int]:
         return self._wait().__await__()
@@ -248,14 +244,12 @@ class WaitTurn:
             if self.sender is not None:
                 await suspend(self.sender, self)
             else:
-                self.waker = self.receiver.core.loop.create_future()
+                self.waker = asyncio.get_running_loop().create_future()
                 await self.waker
         except BaseException as error:
-            senders = self.receiver.senders
-            if senders is not None and self in senders:
-                senders.remove(self)
-            if self.sender is not None and self.key is not None:
-                cut_short(self.sender, self.key, error, form="send", name=self.receiver.pid, digest=self.digest)
+            self.leave_line()
+            if self.sender is not None and self.key is not None:  # also where it was taken in the same moment
+                cut_short(self.sender, self.key, error, form="send", name=self.to, digest=self.digest)
             raise
         return self.seq
 
@@ -269,6 +263,30 @@ class WaitTurn:
 
     def remove(self, _waker: Any) -> None:
         self.waker = None
+
+
+class WaitTurn(SenderTurn):
+    """A message to a process of this kernel whose mailbox is full."""
+
+    __slots__ = ("message", "receiver")
+
+    def __init__(
+        self,
+        receiver: Process,
+        message: Any,
+        data: bytes,
+        sender: Process | None,
+        key: rows.Key | None,
+        digest: bytes,
+    ) -> None:
+        super().__init__(receiver.pid, data, sender, key, digest)
+        self.receiver = receiver
+        self.message = message
+
+    def leave_line(self) -> None:
+        senders = self.receiver.senders
+        if senders is not None and self in senders:
+            senders.remove(self)
 
 
 class Slot:

@@ -34,7 +34,7 @@ from lyra.kernel.effects.door import Door
 from lyra.kernel.effects.gates import Declared
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.rows import error_from_row
-from lyra.kernel.process.cut_short import cut_short
+from lyra.kernel.process.cut_short import CUT_OFF, cut_short
 from lyra.kernel.process.links import Links, Ready, read_signal
 from lyra.kernel.process.mailbox import NOTHING, receive_within
 from lyra.kernel.process.process import Process
@@ -292,7 +292,7 @@ class Context:
         try:
             program = program or calls.programs.get(word)
             if program is None:
-                raise unknown_program(word)
+                raise unknown_program(word, calls.programs)
             fork = free_names(process, options) if core.forks else None
             child = calls.lifetimes.start(program, args, parent=process, key=key, digest=digest, fork=fork, **options)
         except LyraError as refusal:  # a name that is taken now may be free at a replay
@@ -352,7 +352,7 @@ class Context:
                 if entry is not None:
                     if entry.error is None:
                         return NO_WAIT
-                    if entry.error.get("code") != "cancelled":
+                    if entry.error.get("code") not in ("cancelled", *CUT_OFF):
                         raise error_from_row(entry.error)
                     return raise_journaled(process, entry.error)
         receiver = find_addressed(process, target)
@@ -587,6 +587,16 @@ class Context:
         journal.write(process.pid, "program.checkpoint", rows.encode(row))
         process.rng = None  # a restart begins here with a new seed, so this execution does too
         await suspend(process, journal.waiters)
+
+    @property
+    def groups(self) -> Any:
+        """Return the groups and blackboards, as `kernel.groups`: on a cluster those of all shards. What is done with
+        them is an act: do it in an effect, or a replay does it again."""
+        return self.own_process.core.face.groups
+
+    def agent(self, pid: str | ChildHandle | Any) -> Any:
+        """Return the handle on an agent process, by pid or name, or by its address on another shard of the cluster."""
+        return self.own_process.core.face.agent(_pid(pid))
 
     def process(self, pid: str | ChildHandle | Any) -> ChildHandle:
         """Return a handle on another process by pid or name: to send to it, or to wait for its end.

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, TypeVar
 
 from lyra.core import codec
+from lyra.core.checking.check import did_you_mean
 from lyra.core.hints import resolve_hint
 from lyra.core.limits import PROGRAMS_KEPT
 from lyra.core.naming import get_qualified_name, old_names
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 H_co = TypeVar("H_co", covariant=True)
 _HINT: Final = "register it: Kernel(…, programs=[…]) or kernel.register(program)"
+_NAMES_SHOWN: Final = 8
 
 
 class SpawnOptions(TypedDict, total=False):
@@ -140,8 +142,23 @@ class Programs:
         return [codec.convert(value, types[i] if i < len(types) else None) for i, value in enumerate(values)]
 
 
-def unknown_program(name: str) -> ConfigError:
-    return ConfigError(f"this kernel does not know the program {name!r}", hint=_HINT, program=name)
+def unknown_program(name: str, programs: Programs) -> ConfigError:
+    """Return the error of a program that is not known by this name; its hint names those that may be meant."""
+    known = sorted(word for word in programs.list_known() if not word.startswith(("lyra:", "lyra.")))
+    short = name.rpartition(":")[2]
+    shorts = {word.rpartition(":")[2]: word for word in known}
+    near = [word for word in known if word.rpartition(":")[2] == short]
+    if not near:
+        word = did_you_mean(name, known) or shorts.get(did_you_mean(short, shorts) or "")
+        near = [] if word is None else [word]
+    if near:
+        hint = f"did you mean {' or '.join(near[:_NAMES_SHOWN])}?"
+    elif known:
+        more = f" and {len(known) - _NAMES_SHOWN} more" if len(known) > _NAMES_SHOWN else ""
+        hint = f"it knows {', '.join(known[:_NAMES_SHOWN])}{more}; {_HINT}"
+    else:
+        hint = _HINT
+    return ConfigError(f"this kernel does not know the program {name!r}", hint=hint, program=name)
 
 
 def dormant_process(pid: str, name: str) -> ConfigError:

@@ -194,7 +194,7 @@ class Acts(RemotePart):
         parts, pid = self._parts, data["pid"]
         program = parts._programs.get(data["program"])
         if program is None:
-            raise unknown_program(data["program"])
+            raise unknown_program(data["program"], parts._programs)
         by = data.get("by", "")
         if by:
             self._remote.note(self, {"parent": by}, pid=pid)

@@ -27,18 +27,18 @@ import msgspec
 from lyra.core.budgets import borrowed as amounts
 from lyra.core.budgets.borrowed import BorrowedBudget, find_borrowed, take_part
 from lyra.core.budgets.budget import Budget, Excess, Reservation, Usage
-from lyra.core.limits import BUDGETS_SHARED_MAX
+from lyra.core.limits import BUDGET_UNUSED_S, BUDGETS_SHARED_MAX
+from lyra.core.naming import PORTION
 from lyra.errors import ConfigError, Overloaded
 from lyra.kernel.journal import rows
 from lyra.kernel.process.process import Process
-from lyra.kernel.remote.part import RemotePart
+from lyra.kernel.remote.part import CLIENT, RemotePart
 from lyra.kernel.remote.room import BudgetRoom
 
 if TYPE_CHECKING:
     from lyra.kernel.assembly import KernelParts
     from lyra.kernel.remote.posts import Remote
 
-_PORTION: Final = "budget.portion"  # the name in rows and Events of what was spent on another shard
 _SHARES: Final = 2  # a portion is at most this part of what is free, for each loan of the scope
 _FIRST_SHARES: Final = 16  # the same of the portion that a spawn takes along, of which is not known what it needs
 _SETTLE_LOOK_S: Final = 0.05  # until effects that ended with their process have been settled; twice as long each time
@@ -78,6 +78,7 @@ class Shared(msgspec.Struct):
     limits: dict[str, Any]
     spent: dict[str, int] = {}
     closed: bool = False
+    used_at: float = 0.0  # when it was made, or lent a portion last
 
 
 class Loans(RemotePart):
@@ -108,6 +109,8 @@ class Loans(RemotePart):
             lent = self.lent[data["loan"]]
             lent.asked = None
             lent.held = amounts.add(lent.held, data["portion"])
+            if lent.shared in self.shared:
+                self.shared[lent.shared].used_at = data.get("at", 0.0)
         elif what == "budget.call":
             self.lent[data["loan"]].called = True
         elif data["loan"] in self.borrowed:
@@ -155,7 +158,7 @@ class Loans(RemotePart):
         if lent.done and not lent.held:
             del self.lent[data["loan"]]
 
-    def apply_noted(self, pid: str, time: float, data: dict[str, Any]) -> None:  # noqa: ARG002 (one signature)
+    def apply_noted(self, pid: str, time: float, data: dict[str, Any]) -> None:
         if "lend" in data:
             self.lent[data["lend"]] = Lent(pid, data["to"], held=data["portion"])
         elif "borrow" in data:
@@ -165,7 +168,7 @@ class Loans(RemotePart):
         elif "share" in data:
             if data["drop"]:
                 del self.shared[data["drop"]]
-            self.shared[data["share"]] = Shared(data["limits"])
+            self.shared[data["share"]] = Shared(data["limits"], used_at=time)
         else:
             self.shared[data["close"]].closed = True
 
@@ -209,7 +212,7 @@ class Loans(RemotePart):
     def _warn(self, lender: Process | None, over: Iterable[Excess]) -> None:
         told = [excess.to_data() for excess in over]
         if told and lender is not None:
-            self._core.publish(lender.pid, "budget.warning", {"effect": _PORTION, "over": told})
+            self._core.publish(lender.pid, "budget.warning", {"effect": PORTION, "over": told})
 
     def _free(self, scope: Budget) -> dict[str, int]:
         """Return what the limits of a scope and those above leave."""
@@ -260,6 +263,8 @@ class Loans(RemotePart):
     def _answer(self, name: str, portion: dict[str, int], left: dict[str, int], *, refused: bool = False) -> None:
         lent = self.lent[name]
         data: dict[str, Any] = {"loan": name, "portion": portion, "left": left}
+        if lent.shared:
+            data["at"] = self._core.now()
         if refused:
             data["refused"] = True
         self._remote.post(lent.to, "budget.lent", data, pid=lent.pid, refusable=False)
@@ -309,7 +314,7 @@ class Loans(RemotePart):
         self._warn(lender, over)
         journal = self._core.journal
         if journal is not None:
-            row = rows.Finished(f"{rows.ASIDE}loan:{name}", usage=used, name=_PORTION)
+            row = rows.Finished(f"{rows.ASIDE}loan:{name}", usage=used, name=PORTION)
             journal.write(lender.pid, "effect.finished", rows.encode(row))
 
     # ------------------------------------------------------------------ budgets of the cluster
@@ -332,10 +337,13 @@ class Loans(RemotePart):
             self._shared_scopes[name] = self._core.budget.child(limits)
 
     def _find_over(self) -> str:
-        """Return the oldest budget of the cluster that is closed and that no process has a loan on."""
+        """Return the oldest budget of the cluster that no process has a loan on and that is closed, or was of a
+        connection that nothing was spawned over for long."""
         used = {lent.shared for lent in self.lent.values()}
+        unused_since = self._core.now() - BUDGET_UNUSED_S
         for name, shared in self.shared.items():
-            if shared.closed and name not in used:
+            is_left = name.startswith(CLIENT) and shared.used_at < unused_since
+            if (shared.closed or is_left) and name not in used:
                 return name
         raise Overloaded(
             f"{BUDGETS_SHARED_MAX} budgets of the cluster are open on shard {self._remote.shard}",
@@ -434,7 +442,9 @@ class Loans(RemotePart):
         core = self._core
         if loan is None or scope is None or scope.members or core.stopping or core.failure is not None:
             return
-        if not scope.is_settled:  # an effect ends with its process, or others have borrowed from it
+        if any(scope in hold.scope._chain for hold in self._holds.values()):
+            return  # it is lent on: `_take_told` comes back when that loan is over, even if nothing is lent of it yet
+        if not scope.is_settled:  # an effect ends with its process
             again = min(2 * look_s, _SETTLE_LOOK_MOST_S)
             core.clock.call_at(core.clock.monotonic() + look_s, lambda: self._settle(name, again))
             return

@@ -14,18 +14,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Generator, Mapping
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lyra.core import codec
 from lyra.core.limits import MESSAGES_ON_TRUST, WAITING_SENDERS_MAX
 from lyra.errors import LyraError, Overloaded, ProcessError
 from lyra.kernel.base.acting import acting
-from lyra.kernel.base.waiting import NO_WAIT, resume, suspend
+from lyra.kernel.base.waiting import NO_WAIT, resume
 from lyra.kernel.journal import rows
-from lyra.kernel.process.cut_short import cut_short
 from lyra.kernel.process.links import form_of, read_signal
-from lyra.kernel.process.mailbox import RoomTurn
+from lyra.kernel.process.mailbox import RoomTurn, SenderTurn
 from lyra.kernel.process.process import Process
 from lyra.kernel.remote.part import RemotePart, drop_item, read_tables, split_address
 
@@ -91,8 +90,7 @@ class Messages(RemotePart):
 
     def send(self, process: Process, key: rows.Key, digest: bytes, address: str, message: Any) -> Awaitable[Any]:
         """Send a message of a process to an address abroad; the row is the answer that a replay finds."""
-        turn = self._make_turn(address, message, process)
-        turn.key, turn.digest = key, digest
+        turn = self._make_turn(address, message, process, key, digest)
         if self._must_wait(address):
             self._get_in_line(turn)
             return turn
@@ -113,28 +111,30 @@ class Messages(RemotePart):
         data = {"to": to, "form": form_of(signal), "message": self._mailboxes.encode(signal)}
         self._remote.post(shard, "message", data, pid=pid, refusable=False)
 
-    def _make_turn(self, address: str, message: Any, sender: Process | None) -> PostTurn:
-        shard, pid = split_address(address)
+    def _make_turn(
+        self, address: str, message: Any, sender: Process | None, key: rows.Key | None = None, digest: bytes = b""
+    ) -> PostTurn:
+        pid = split_address(address)[1]
         data: dict[str, Any] = {"to": pid, "form": form_of(message), "message": self._mailboxes.encode(message)}
         giver = sender if sender is not None else acting()
         if giver is not None and giver.core is self._core:
             data |= {"from": self._remote.address_of(giver.known_as), **mark_of(giver)}
-        return PostTurn(self, shard, address, data, sender)
+        return PostTurn(self, address, data, sender, key, digest)
 
     def _must_wait(self, address: str) -> bool:
         return address in self._lines or self._sent.get(address, self._begin_at) >= self._trust
 
     def _get_in_line(self, turn: PostTurn) -> None:
-        line = self._lines.setdefault(turn.address, deque())
+        line = self._lines.setdefault(turn.to, deque())
         if len(line) >= WAITING_SENDERS_MAX:
-            raise Overloaded(f"{len(line)} messages wait for room at {turn.address} already", pid=turn.address)
+            raise Overloaded(f"{len(line)} messages wait for room at {turn.to} already", pid=turn.to)
         line.append(turn)
 
     def _post(self, turn: PostTurn, *, refusable: bool = True) -> int:
-        sender, address = turn.sender, turn.address
+        sender, address = turn.sender, turn.to
         pid = "" if sender is None else sender.pid
         turn.seq = self._remote.post(turn.shard, "message", turn.data, pid=pid, refusable=refusable)
-        turn.is_posted = True
+        turn.taken = True
         if sender is not None and turn.key is not None and sender.exit is None:
             note_done(sender, turn.key, "send", address, turn.digest)
         sent = self._sent.pop(address, self._begin_at) + 1
@@ -147,11 +147,11 @@ class Messages(RemotePart):
 
     def leave_line(self, turn: PostTurn) -> None:
         """Take out a message whose sender has given up."""
-        line = self._lines.get(turn.address)
+        line = self._lines.get(turn.to)
         if line is not None and turn in line:
             line.remove(turn)
             if not line:
-                del self._lines[turn.address]
+                del self._lines[turn.to]
 
     def _take_room(self, address: str) -> None:
         self._sent[address] = 0
@@ -215,55 +215,26 @@ class Messages(RemotePart):
             self._remote.post(shard, "room", {"of": word}, refusable=False)
 
 
-class PostTurn:
+class PostTurn(SenderTurn):
     """A message on its way abroad; awaiting it waits until there was room for it, and gives the row of its post."""
 
-    __slots__ = ("_messages", "address", "data", "digest", "is_posted", "key", "sender", "seq", "shard", "waker")
+    __slots__ = ("_messages", "shard")
 
     def __init__(
-        self, messages: Messages, shard: str, address: str, data: dict[str, Any], sender: Process | None
+        self,
+        messages: Messages,
+        to: str,
+        data: dict[str, Any],
+        sender: Process | None,
+        key: rows.Key | None,
+        digest: bytes,
     ) -> None:
+        super().__init__(to, data, sender, key, digest)
         self._messages = messages
-        self.shard = shard
-        self.address = address
-        self.data = data
-        self.sender = sender
-        self.key: rows.Key | None = None
-        self.digest = b""
-        self.seq = 0
-        self.is_posted = False
-        self.waker: Any = None
+        self.shard = split_address(to)[0]
 
-    def __await__(self) -> Generator[Any, None, int]:
-        return self._wait().__await__()
-
-    async def _wait(self) -> int:
-        if self.is_posted:
-            return self.seq
-        try:
-            if self.sender is not None:
-                await suspend(self.sender, self)
-            else:
-                self.waker = asyncio.get_running_loop().create_future()
-                await self.waker
-        except BaseException as error:
-            if not self.is_posted:
-                self._messages.leave_line(self)
-                if self.sender is not None and self.key is not None:
-                    cut_short(self.sender, self.key, error, form="send", name=self.address, digest=self.digest)
-            raise
-        return self.seq
-
-    # As the list of waiters that `suspend` wants:
-
-    def append(self, waker: Any) -> None:
-        self.waker = waker
-
-    def __contains__(self, waker: Any) -> bool:
-        return self.waker is waker
-
-    def remove(self, _waker: Any) -> None:
-        self.waker = None
+    def leave_line(self) -> None:
+        self._messages.leave_line(self)
 
 
 def mark_of(process: Process) -> dict[str, Any]:

@@ -40,12 +40,15 @@ from lyra.errors import ConfigError, LyraError, Overloaded, ProcessError
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.base.waiting import resume
 from lyra.kernel.remote.acts import Acts
+from lyra.kernel.remote.agents import SharedAgents
 from lyra.kernel.remote.asks import Asks
 from lyra.kernel.remote.groups import SharedGroups
 from lyra.kernel.remote.handle import HandleAbroad
 from lyra.kernel.remote.loans import Loans
 from lyra.kernel.remote.messages import Messages
 from lyra.kernel.remote.part import CLIENT, RemotePart, RemoteState, home_of
+from lyra.kernel.remote.rates import SharedRates
+from lyra.kernel.remote.revoked import Revoked
 from lyra.kernel.remote.schedules import Schedules
 from lyra.kernel.remote.services import SharedServices
 from lyra.kernel.remote.shares import Shares
@@ -65,7 +68,7 @@ _ACKNOWLEDGED_WITHIN_S: Final = 0.2
 
 # Raised with each kind of post or fact that earlier versions do not know: a shard that a host has opened moves only to
 # hosts that know as much.
-POSTS_FORMAT: Final = 1
+POSTS_FORMAT: Final = 3
 
 # Shard, number of the first post and the posts → number of the last post that the shard has. Raises LyraError.
 Deliver = Callable[[str, int, list[bytes]], Awaitable[int]]
@@ -98,9 +101,14 @@ class Remote(Subsystem):
         self.groups = SharedGroups(parts, self)
         self.schedules = Schedules(parts, self)
         self.services = SharedServices(parts, self)
+        self.agents = SharedAgents(parts, self)
         self.asks = Asks(parts, self)
-        shared: list[RemotePart] = [self.loans, self.shares, self.groups, self.schedules, self.services, self.asks]
-        self.parts: list[RemotePart] = [self.messages, self.acts, self.ties, *shared]
+        self.revoked = Revoked(parts, self)
+        self.rates = SharedRates(parts, self)
+        self.beside: dict[str, Any] = {}  # what the kernels of one host share; filled in by the cluster
+        shared: list[RemotePart] = [self.loans, self.shares, self.groups, self.schedules, self.services, self.agents]
+        self.parts: list[RemotePart] = [self.messages, self.acts, self.ties, *shared, self.asks]
+        self.parts += [self.revoked, self.rates]
         self.parts += [make_part(parts, self) for make_part in make or ()]
         for part in self.parts:
             self.state.add(part)
@@ -153,6 +161,13 @@ class Remote(Subsystem):
                 self._homes.clear()
             home = self._homes[name] = home_of(name, self.shards)
         return home
+
+    def draw_id(self, length: int, prefix: str = "") -> str:
+        """Return a new id whose home is this shard, so that the id says where what it names is."""
+        while True:
+            name = prefix + self.core.entropy.text(length)
+            if self.home_of(name) == self.shard:
+                return name
 
     # ------------------------------------------------------------------ sending
 

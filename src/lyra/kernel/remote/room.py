@@ -167,9 +167,10 @@ class BudgetRoom:
 
     async def _lend(self, name: str, scope: Budget) -> None:
         loans = self._loans
-        asked = loans.lent[name].asked
-        assert asked is not None
-        need, wanted = asked
+        lent = loans.lent.get(name)
+        if lent is None or lent.asked is None:  # its borrower ended with the post behind the one that asked
+            return
+        need, wanted = lent.asked
         is_refused = False
         try:
             scope.release(await self.reserve(scope, Usage.from_data(need), but=name))

@@ -328,7 +328,7 @@ class Schedules(RemotePart):
             return
         program = parts._programs.get(entry["program"])
         if program is None:
-            raise unknown_program(entry["program"])
+            raise unknown_program(entry["program"], parts._programs)
         try:
             process = parts.lifetimes.start(
                 program,

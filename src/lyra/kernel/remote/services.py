@@ -29,7 +29,15 @@ from lyra.kernel.journal.rows import error_from_row, error_to_row
 from lyra.kernel.remote.messages import mark_of, take_mark
 from lyra.kernel.remote.part import RemotePart, drop_item, read_tables
 from lyra.kernel.services.registry import DISPATCH_BACKOFF, worth_another
-from lyra.kernel.services.service import INSTANCE, STATUSES, ServiceInfo, ServiceRequest, ServiceResponse
+from lyra.kernel.services.service import (
+    INSTANCE,
+    STATUSES,
+    InferenceResponse,
+    ServiceInfo,
+    ServiceRequest,
+    ServiceResponse,
+    has_model,
+)
 
 if TYPE_CHECKING:
     from lyra.kernel.assembly import KernelParts
@@ -148,8 +156,8 @@ class SharedServices(RemotePart):
         is_new = self._core.clock.monotonic() - told_at <= _LOAD_S
         return max(self._flying.get(place, 0), load if is_new else 0)
 
-    def list_places(self, word: str) -> list[Place]:
-        """Return the handlers abroad that a word means (a name, a capability or a type), the best first."""
+    def list_places(self, word: str, *, is_model: bool = False) -> list[Place]:
+        """Return the handlers abroad that a word means (a name, a capability or a type, or a model), the best first."""
         named: list[Place] = []
         able: list[Place] = []
         typed: list[Place] = []
@@ -159,7 +167,10 @@ class SharedServices(RemotePart):
             for name, info in services.items():
                 if not info["handler"] or STATUSES[info["status"]](info["max_concurrent"]) == 0:
                     continue
-                if word in (name, name.rpartition(INSTANCE)[0]):
+                if is_model:
+                    if info["service_type"] == "inference" and has_model({**info, "name": name}, word):
+                        named.append((shard, name))
+                elif word in (name, name.rpartition(INSTANCE)[0]):
                     named.append((shard, name))
                 elif word in info["capabilities"]:
                     able.append((shard, name))
@@ -178,9 +189,17 @@ class SharedServices(RemotePart):
     # ------------------------------------------------------------------ calling
 
     async def dispatch(
-        self, word: str, request: Any, timeout_s: float | None, max_retries: int, backoff: Any
+        self,
+        word: str,
+        request: Any,
+        timeout_s: float | None,
+        max_retries: int,
+        backoff: Any,
+        *,
+        is_model: bool = False,
     ) -> ServiceResponse:
-        """Have a handler abroad answer a request, with the time-out and the retries of `kernel.dispatch`."""
+        """Have a handler abroad answer a request, with the time-out and the retries of `kernel.dispatch`. The answer of
+        a model is an InferenceResponse, with its address as the service."""
         core = self._core
         limit_s = None if timeout_s is None else real(timeout_s, "timeout_s", above=0.0)
         retry = Retry(
@@ -196,7 +215,7 @@ class SharedServices(RemotePart):
             data["from"] = self._remote.address_of(process.known_as)
             data.update(mark_of(process))
         with core.flight:
-            work = self._try_places(word, data, retry, limit_s)
+            work = self._try_places(word, data, retry, limit_s, is_model=is_model)
             if limit_s is None:
                 return await work
             late = DeadlineExceeded(
@@ -208,7 +227,7 @@ class SharedServices(RemotePart):
             return await in_time(core.clock, work, limit_s, late)
 
     async def _try_places(
-        self, word: str, data: dict[str, Any], retry: Retry, limit_s: float | None
+        self, word: str, data: dict[str, Any], retry: Retry, limit_s: float | None, *, is_model: bool
     ) -> ServiceResponse:
         core = self._core
         began = core.clock.monotonic()
@@ -217,7 +236,7 @@ class SharedServices(RemotePart):
             failure: LyraError
             response: ServiceResponse | None = None
             try:
-                response = await self._ask_one(word, data, limit_s or _CALL_S)
+                response = await self._ask_one(word, data, limit_s or _CALL_S, is_model=is_model)
             except LyraError as error:
                 failure = error
             else:
@@ -237,19 +256,23 @@ class SharedServices(RemotePart):
         )
         return answer
 
-    async def _ask_one(self, word: str, data: dict[str, Any], timeout_s: float) -> ServiceResponse:
+    async def _ask_one(self, word: str, data: dict[str, Any], timeout_s: float, *, is_model: bool) -> ServiceResponse:
         """Have the best place answer; one that certainly did nothing is passed over for the next."""
         refusal: LyraError | None = None
-        for place in self.list_places(word):
+        for place in self.list_places(word, is_model=is_model):
             shard, name = place
-            require("process.send", name, word)
+            if not is_model:  # that needs the right to the model
+                require("process.send", name, word)
             self._flying[place] = self._flying.get(place, 0) + 1
             self._sent[place] = self._sent.get(place, 0) + 1
             try:
                 if self.call is None:
                     raise Conflict(f"shard {shard} cannot be called", elsewhere=True, shard=shard)
                 asked = {**data, "shard": shard, "name": name}
-                return self._read_answer(place, await self.call(shard, "dispatch", asked, timeout_s=timeout_s))
+                answer = self._read_answer(place, await self.call(shard, "dispatch", asked, timeout_s=timeout_s))
+                if not is_model:
+                    return answer
+                return InferenceResponse(**msgspec.structs.asdict(answer), model=word, service="/".join(place))
             except Overloaded as full:
                 refusal = full
                 most = self.known.get(shard, {}).get(name, {}).get("max_concurrent", 1)

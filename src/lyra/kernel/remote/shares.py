@@ -44,9 +44,7 @@ class HomeBucket:
     """The bucket of one limit at its home: requests and tokens, infinite where there is no limit on them."""
 
     def __init__(self, limits: list[int | None], levels: list[float] | None, now: float, ready_s: float) -> None:
-        rpm, tpm, burst = limits
-        self.capacity = [float(burst or rpm) if rpm else math.inf, float(tpm) if tpm else math.inf]
-        self.per_s = [(rpm or 0) / 60.0, (tpm or 0) / 60.0]
+        self._take_limits(limits)
         self.level = [math.inf if math.isinf(most) else most for most in self.capacity]
         if levels is not None:
             self.level = [min(most, level) for most, level in zip(self.capacity, levels, strict=True)]
@@ -54,6 +52,22 @@ class HomeBucket:
         self.lent: dict[tuple[str, int], tuple[list[float], float]] = {}  # shard and number → amounts, when it is over
         self.refilled_s = self.ready_s
         self.number = 0
+
+    def _take_limits(self, limits: list[int | None]) -> None:
+        rpm, tpm, burst = self.limits = limits
+        self.capacity = [float(burst or rpm) if rpm else math.inf, float(tpm) if tpm else math.inf]
+        self.per_s = [(rpm or 0) / 60.0, (tpm or 0) / 60.0]
+
+    def change(self, limits: list[int | None]) -> None:
+        """Take other limits from now on: no more is left than fits beside what is lent, and nothing where there was no
+        limit before."""
+        before = self.capacity
+        self._take_limits(limits)
+        for place in (0, 1):
+            lent = sum(amounts[place] for amounts, _ in self.lent.values())
+            left = 0.0 if math.isinf(before[place]) else self.level[place]
+            most = self.capacity[place]
+            self.level[place] = most if math.isinf(most) else min(left, max(0.0, most - lent))
 
     def refill(self, now: float) -> None:
         passed_s = max(0.0, now - self.refilled_s)
@@ -83,13 +97,10 @@ class HomeBucket:
                 wait_s = max(wait_s, missing / self.per_s[place])
         if wait_s > 0:
             return wait_s
-        amounts = [
-            max(
-                need[place],
-                min(want[place], float(math.floor(self.level[place] / 2)) if place == 0 else self.level[1] / 2),
-            )
-            for place in (0, 1)
-        ]
+        halves = [level / 2 for level in self.level]
+        if not math.isinf(halves[0]):
+            halves[0] = float(math.floor(halves[0]))
+        amounts = [max(need[place], min(want[place], halves[place])) for place in (0, 1)]
         self.number += 1
         self.lent[shard, self.number] = (amounts, now + SHARE_S + _GRACE_S)
         for place in (0, 1):
@@ -261,6 +272,8 @@ class Shares(RemotePart):
             ready_s = max(self._opened_s, now) + SHARE_S if name in self.levels else now
             bucket = self._buckets[name] = HomeBucket(data["limits"], self.levels.get(name), now, ready_s)
         bucket.refill(now)
+        if bucket.limits != data["limits"]:
+            bucket.change(data["limits"])
         if data["number"]:
             bucket.take_back((data["from"], data["number"]), data["unused"])
         if not data["need"][0]:

@@ -494,7 +494,16 @@ class ServiceRegistry(Subsystem):
         """
         core = self.core
         core.raise_if_closed()
-        name = self._service_for(model)
+        candidates = self._list_with_model(model)
+        has_room = any(live.handler is not None and self._room(service, live) > 0 for _, service, live in candidates)
+        abroad = core.remote is not None and not has_room and core.remote.services.list_places(model, is_model=True)
+        if not candidates and not abroad:
+            raise NoSuchService(
+                f"no inference service has the model {model!r}",
+                hint="register one with the model among its capabilities",
+                model=model,
+            )
+        name = "" if abroad else least_loaded(candidates)
         require("model.use", model)
         texts = texts_of(input)
         limit_s = None if timeout_s is None else real(timeout_s, "timeout_s", above=0.0)
@@ -507,24 +516,21 @@ class ServiceRegistry(Subsystem):
         if pid:
             with core.listeners.act:
                 self._resources.take(pid, {"inference_requests": 1, "inference_input_chars": chars})
-        work = self._dispatch(name, request, limit_s, max_retries)
+        if abroad:
+            asked = core.remote.services.dispatch(model, request, limit_s, max_retries, None, is_model=True)
+        else:
+            asked = self._dispatch(name, request, limit_s, max_retries)
         left_s = self._time_limits.measure_left_s(pid)
-        response = await (work if left_s is None else in_time(core.clock, work, left_s, out_of_time(pid)))
-        return InferenceResponse(**msgspec.structs.asdict(response), model=model, service=name, input_chars=chars)
+        response = await (asked if left_s is None else in_time(core.clock, asked, left_s, out_of_time(pid)))
+        fields = msgspec.structs.asdict(response)
+        return InferenceResponse(**{"service": name, **fields, "model": model, "input_chars": chars})
 
-    def _service_for(self, model: str) -> str:
-        candidates = [
+    def _list_with_model(self, model: str) -> list[tuple[str, Any, Any]]:
+        return [
             (name, service, self._live[name])
             for name, service in self.state.services.items()
             if service["service_type"] == "inference" and has_model(service, model)
         ]
-        if not candidates:
-            raise NoSuchService(
-                f"no inference service has the model {model!r}",
-                hint="register one with the model among its capabilities",
-                model=model,
-            )
-        return least_loaded(candidates)
 
     def _check_quota(self, pid: str) -> None:
         result = self._resources.check_quota(pid)

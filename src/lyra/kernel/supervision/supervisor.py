@@ -363,7 +363,7 @@ class Run:
                 supervisors.wait_for(name, self._ctx.own_process, guards=self.plan.guards)
             event = event_of(await self._ctx.receive())
             if event["is"] == "command" and event["do"] != "stop":
-                unknown = unknown_program(name)
+                unknown = unknown_program(name, self._ctx.own_process.core.calls.programs)
                 told = ProcessError(
                     f"supervisor {pid} cannot start its child {row.spec.id!r}: {unknown}",
                     hint=unknown.hint,

@@ -6,6 +6,7 @@ limit, and a caller that waits `retry_after_seconds` is admitted. An endpoint's 
 those before the default; a limit of 0 or less means none. Refused requests are not counted.
 
 Answers at once, never waits and never raises for a refused request: the caller decides what to do.
+In a shard of a cluster the home of a user and an endpoint answers, so that the answer is awaited (`remote.rates`).
 The token buckets of models and agents are in `lyra.core.policies.rate`.
 """
 
@@ -45,6 +46,7 @@ WINDOWS: Final[dict[str, tuple[float, str]]] = {
     "burst": (RATE_BURST_S, "burst_size"),
 }
 _SLACK_S: Final = 1e-6  # wall clocks are floats, and after the wait it was told a caller must be admitted
+CALLERS: Final = "~callers"  # in the place of an endpoint: requests of any kind that one caller makes of a server
 UNLIMITED: Final = -1  # in `remaining`, where nothing is limited
 
 
@@ -236,11 +238,22 @@ class RateLimiter(Subsystem):
     # ------------------------------------------------------------------ checking
 
     def check_rate_limit(self, user_id: str, endpoint: str = "", *, record: bool = True) -> RateLimitResult:
-        """Tell whether one more request fits now; if it does and `record`, it is counted."""
+        """Tell whether one more request fits now; if it does and `record`, it is counted. In a shard of a cluster it
+        has to be awaited: `remote.rates`."""
+        core = self._core
+        core.raise_if_closed()
+        config = self.get_config(user_id, endpoint)
+        if core.remote is not None:
+            return core.remote.rates.ask(user_id, endpoint, config, record=record)  # type: ignore[no-any-return]
+        return self.check_with(config, user_id, endpoint, record=record)
+
+    def check_with(
+        self, config: RateLimitConfig, user_id: str, endpoint: str, *, record: bool = True
+    ) -> RateLimitResult:
+        """Check these limits, and count here."""
         self._core.raise_if_closed()
         key = (_word(user_id, "user_id"), _word(endpoint, "endpoint"))
         now = self._core.now()
-        config = self.get_config(user_id, endpoint)
         windows = self.state.windows.get(key) or _Windows()
         refusals = [
             (name, count, limit, windows.free_in(name, now, limit))
@@ -274,7 +287,9 @@ class RateLimiter(Subsystem):
         """For every user with requests in a window, their sum over endpoints."""
         now = self._core.now()
         counts_by_user: dict[str, list[int]] = {}
-        for (user, _), windows in self.state.windows.items():
+        for (user, endpoint), windows in self.state.windows.items():
+            if endpoint == CALLERS:
+                continue
             counts = [windows.count(name, now) for name in WINDOWS]
             if any(counts):
                 counts_by_user[user] = [
@@ -338,7 +353,10 @@ class RateLimiter(Subsystem):
                 hint="None takes one back",
                 limit=RATE_OVERRIDES_MAX,
             )
-        self._core.fact(self.state, "", "rate.limited", {"scope": scope, "name": name, "config": checked})
+        data = {"scope": scope, "name": name, "config": checked}
+        self._core.fact(self.state, "", "rate.limited", data)
+        if self._core.remote is not None:
+            self._core.remote.rates.tell_limits(data)
 
     # ------------------------------------------------------------------ forgetting
 

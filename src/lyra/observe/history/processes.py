@@ -14,19 +14,21 @@ from typing import Any, Final
 import msgspec
 
 from lyra.core.event import Event
-from lyra.core.naming import to_fixed_name
+from lyra.core.naming import PORTION, to_fixed_name
 
 ENDED: Final = ("terminated", "zombie")
 
 
 class ProcessRecord(msgspec.Struct):
     """One process. `state` is running, waiting, stopping or terminated, or a state of an entry; times are wall-clock
-    seconds. `spent` is its own by the names of `Usage`, `recorded` what the run that it was forked from had paid."""
+    seconds. `spent` is its own by the names of `Usage`, and the part of it in `lent` was spent by processes on other
+    shards; `recorded` is what the run that it was forked from had paid."""
 
     pid: str
     program: str = ""
     name: str = ""
     parent: str = ""
+    parent_elsewhere: str = ""  # the address of the process that started it, where that is on another shard
     user_id: str = ""
     state: str = "running"
     reason: str = ""
@@ -36,6 +38,7 @@ class ProcessRecord(msgspec.Struct):
     ended_at: float | None = None
     limits: dict[str, Any] | None = None  # of its own budget
     spent: dict[str, int] = {}
+    lent: dict[str, int] = {}
     recorded: dict[str, int] = {}
     held: dict[str, dict[str, int]] = {}  # set aside for effects under way, by key
     under_way: dict[str, str] = {}  # names of effects, by key
@@ -92,6 +95,7 @@ class ProcessTable:
     def __init__(self) -> None:
         self.records: dict[str, ProcessRecord] = {}
         self.seq = 0
+        self._parents_elsewhere: dict[str, str] = {}  # of processes that are about to start
 
     def add(self, event: Event) -> None:
         self.seq = max(self.seq, event.seq)
@@ -151,8 +155,17 @@ def sum_into(total: dict[str, int], usage: Mapping[str, int] | None) -> None:
 
 def _apply_created(table: ProcessTable, event: Event, data: Mapping[str, Any], _: Any) -> None:
     record = table.records[event.pid] = record_from_row(event.pid, data, event.time)
+    record.parent_elsewhere = table._parents_elsewhere.pop(event.pid, "")
     parent = table.records.get(record.parent)
     record.user_id = "" if parent is None else parent.user_id
+
+
+def _apply_noted_by_shard(table: ProcessTable, event: Event, data: Mapping[str, Any], _: Any) -> None:
+    noted = data["data"] if data.get("part") == "spawns" else {}
+    if noted.get("parent"):
+        table._parents_elsewhere[event.pid] = str(noted["parent"])
+    elif "parent" in noted:  # it did not start, or is forgotten
+        table._parents_elsewhere.pop(event.pid, None)
 
 
 def _apply_noted(_: ProcessTable, event: Event, data: Mapping[str, Any], record: ProcessRecord) -> None:
@@ -202,6 +215,8 @@ def _effect_ended(_: ProcessTable, _event: Event, data: Mapping[str, Any], recor
     record.under_way.pop(key, None)
     record.held.pop(key, None)
     sum_into(record.spent, data.get("usage"))
+    if data.get("name") == PORTION:
+        sum_into(record.lent, data.get("usage"))
     sum_into(record.recorded, data.get("recorded"))
     if error and error.get("crash"):
         record.attempts[key] = record.attempts.get(key, 0) + 1
@@ -242,7 +257,9 @@ _OF_ENTRY: Final = {  # amounts that an entry is charged with, by their names in
     "tool_calls": "tool_calls",
 }
 _ABOUT_NEW: Final = frozenset({"pcb.submitted", "process.terminated"})  # they make a record where there is none
-_ABOUT_OTHERS: Final = frozenset({"process.created", "message.sent", "child.restarting"})  # the pid's may be missing
+_ABOUT_OTHERS: Final = frozenset(
+    {"process.created", "message.sent", "child.restarting", "remote.noted"}
+)  # the pid's may be missing
 CHANGES: Final[dict[str, Callable[[ProcessTable, Event, Mapping[str, Any], Any], Any]]] = {
     "process.created": _apply_created,
     "process.state_changed": _apply_moved,
@@ -266,4 +283,5 @@ CHANGES: Final[dict[str, Callable[[ProcessTable, Event, Mapping[str, Any], Any],
     "message.sent": _apply_sent,
     "message.received": lambda _, _event, data, record: record.mailbox.pop(data.get("message") or 0, None),
     "child.restarting": _restarting,
+    "remote.noted": _apply_noted_by_shard,
 }

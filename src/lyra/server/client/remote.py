@@ -70,6 +70,7 @@ class ConnectionSettings:
 
     address: Address
     token: str = field(repr=False)
+    others: tuple[Address, ...] = ()  # hosts of the same cluster, called where the first cannot be reached
     user_id: str = ""
     session_id: str = ""
     tls: TlsChoice = None
@@ -83,16 +84,19 @@ class ConnectionSettings:
             raise ConfigError(
                 f"no token for the server at {self.address}", hint="give token=…, or set the variable LYRA_TOKEN"
             )
-        if not self.tls and not self.plaintext and not self.address.is_loopback:
-            raise ConfigError(
-                f"{self.address} is another machine, and the token would travel as plain text",
-                hint="give tls=True (or the file of its authority); plaintext=True behind a proxy that does TLS",
-            )
+        for address in (self.address, *self.others):
+            if not self.tls and not self.plaintext and not address.is_loopback:
+                raise ConfigError(
+                    f"{address} is another machine, and the token would travel as plain text",
+                    hint="give tls=True (or the file of its authority); plaintext=True behind a proxy that does TLS",
+                )
 
     @classmethod
     def from_address(cls, address: str, *, token: str | None = None, **options: Any) -> Self:
-        """Return the settings; without a token the variable LYRA_TOKEN or the user's own token file has it."""
-        return cls(Address.parse(address), read_kept_token() if token is None else token, **options)
+        """Return the settings; without a token the variable LYRA_TOKEN or the user's own token file has it. Of several
+        addresses with commas between, each is a host of one cluster."""
+        first, *others = [Address.parse(word) for word in address.split(",")]
+        return cls(first, read_kept_token() if token is None else token, tuple(others), **options)
 
 
 class ServerConnection:
@@ -100,19 +104,22 @@ class ServerConnection:
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self.settings = settings
-        self._channel: Any = None
+        self._addresses = (settings.address, *settings.others)
+        self._turn = 0  # of the addresses: the one that is called
+        self._channels: dict[Address, Any] = {}
         self._rng = Entropy()
         self._clock = RunningClock()
 
     def with_timeout(self, timeout_s: float | None) -> ServerConnection:
         """Return the channel with another deadline."""
         other = ServerConnection(replace(self.settings, timeout_s=timeout_s, long_timeout_s=timeout_s))
-        other._channel = self._open()
+        self._open()
+        other._channels, other._turn = self._channels, self._turn
         return other
 
     async def close(self) -> None:
-        channel, self._channel = self._channel, None
-        if channel is not None:
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
             await channel.close()
 
     async def call(
@@ -134,24 +141,24 @@ class ServerConnection:
     async def _call(self, rpc: str, request: Any, response: Any, *, is_long: bool) -> Any:
         import grpc
 
-        method = self._open().unary_unary(f"/{_PACKAGE}.{rpc}", _bytes, response.FromString)
+        address, method = self._address, self._open().unary_unary(f"/{_PACKAGE}.{rpc}", _bytes, response.FromString)
         timeout_s = self.settings.long_timeout_s if is_long else self.settings.timeout_s
         try:
             return await method(request, metadata=self._metadata(), timeout=timeout_s)
         except grpc.RpcError as failure:
-            raise self._error(failure) from None
+            raise self._error(failure, address) from None
 
     async def stream(self, rpc: str, request: Any, response: Any) -> AsyncIterator[Any]:
         """Make a call whose answers come one by one."""
         import grpc
 
-        method = self._open().unary_stream(f"/{_PACKAGE}.{rpc}", _bytes, response.FromString)
+        address, method = self._address, self._open().unary_stream(f"/{_PACKAGE}.{rpc}", _bytes, response.FromString)
         call = method(request, metadata=self._metadata(), timeout=self.settings.long_timeout_s)
         try:
             async for answer in call:
                 yield answer
         except grpc.RpcError as failure:
-            raise self._error(failure) from None
+            raise self._error(failure, address) from None
         finally:
             call.cancel()
 
@@ -159,8 +166,15 @@ class ServerConnection:
         """Return how long to wait before the next attempt to reach the server."""
         return RECONNECT.delay(attempt, lambda: self._rng.bits(30) / (1 << 30))
 
-    def _error(self, failure: Any) -> LyraError:
-        return error_of(failure, str(self.settings.address))
+    def _error(self, failure: Any, address: Address) -> LyraError:
+        error = error_of(failure, str(address))
+        if "address" in error.fields and address == self._address:  # it cannot be reached
+            self._turn += 1
+        return error
+
+    @property
+    def _address(self) -> Address:
+        return self._addresses[self._turn % len(self._addresses)]
 
     def _metadata(self) -> list[tuple[str, str]]:
         settings = self.settings
@@ -170,7 +184,8 @@ class ServerConnection:
         return list(headers.items())
 
     def _open(self) -> Any:
-        if self._channel is None:
+        channel = self._channels.get(self._address)
+        if channel is None:
             grpc = _grpc()
             options = [
                 ("grpc.max_receive_message_length", CLIENT_MESSAGE_BYTES_MAX),
@@ -179,12 +194,13 @@ class ServerConnection:
                 ("grpc.keepalive_time_ms", 30_000),
                 ("grpc.keepalive_timeout_ms", 10_000),
             ]
-            target = str(self.settings.address)
+            target = str(self._address)
             if self.settings.tls:
-                self._channel = grpc.aio.secure_channel(target, _credentials(grpc, self.settings.tls), options)
+                channel = grpc.aio.secure_channel(target, _credentials(grpc, self.settings.tls), options)
             else:
-                self._channel = grpc.aio.insecure_channel(target, options)
-        return self._channel
+                channel = grpc.aio.insecure_channel(target, options)
+            self._channels[self._address] = channel
+        return channel
 
 
 def _bytes(message: Any) -> bytes:

@@ -83,7 +83,9 @@ class Worker:
         kernel: Kernel | None = None,
         **connection: Any,
     ) -> None:
-        """`connection` as in `lyra.connect`; `kernel` runs the Agents, by default one in memory."""
+        """`address` is that of a server, or those of hosts of a cluster with commas between: the next one is called
+        where one cannot be reached. `connection` as in `lyra.connect`; `kernel` runs the Agents, by default one in
+        memory."""
         self.id = worker_id or f"{socket.gethostname()}-{os.getpid()}-{unique_id()[:6]}"
         self.address = address
         self._concurrency = check_integer(concurrency, "concurrency", least=1, most=WORK_SLOTS_MAX)
@@ -202,6 +204,8 @@ class Worker:
         while not run.done():
             await asyncio.sleep(pause_s)
             try:
+                if "/" in item.work_id:  # of a shard: the others, at which it claims nothing now, shall know it
+                    await self._announce()
                 renewal = await self._call_known("RenewWork", {"work_id": item.work_id})
             except LyraError as error:
                 _log.warning("the lease of %s could not be renewed: %s", item.work_id, error.message)

@@ -40,6 +40,7 @@ _FAILURES_KEPT: Final = 10_000
 _CALLS_KEPT: Final = 1_000
 _OWNERS_KEPT: Final = 10_000
 _LOOKED_AT_MAX: Final = 64
+_MISSING_MS: Final = 3_000  # between two looks whether shards answer
 _HANDED_ON_S: Final = 5.0  # a process that fails with the fault of its child does so soon after it
 
 
@@ -149,6 +150,10 @@ class HeaderFigures:
             p95_s=_p95([seconds for owner, seconds in self._calls if caller.owns(owner)]),
         )
 
+    def latencies(self, caller: Caller) -> list[float]:
+        """Return the seconds of the last calls of models that a caller may see."""
+        return [round(seconds, 4) for owner, seconds in self._calls if caller.owns(owner)]
+
     def questions(self, caller: Caller) -> int:
         """Return how many questions wait for this person."""
         kernel = self._kernel
@@ -174,6 +179,27 @@ def _day(time: float) -> str:
 
 def _amount_figures(money: Any) -> int | None:
     return None if money is None else int(money)
+
+
+def join_figures(told: Sequence[tuple[FiguresNow, Sequence[float]]]) -> FiguresNow:
+    """Return the figures of several shards as one, from those of each and the latencies of its last calls."""
+    figures = [now for now, _ in told]
+    limits = [now.limit_micro_usd for now in figures]
+    hours = max((len(now.hours_micro_usd) for now in figures), default=0)
+    known = None not in limits
+    return FiguresNow(
+        alive=sum(now.alive for now in figures),
+        waiting=sum(now.waiting for now in figures),
+        failed_per_minute=sum(now.failed_per_minute for now in figures),
+        spent_micro_usd=sum(now.spent_micro_usd for now in figures),
+        limit_micro_usd=sum(limit or 0 for limit in limits) if known else None,
+        left_micro_usd=sum(now.left_micro_usd or 0 for now in figures) if known else None,
+        hours_micro_usd=tuple(
+            sum(now.hours_micro_usd[hour] for now in figures if hour < len(now.hours_micro_usd))
+            for hour in range(hours)
+        ),
+        p95_s=_p95([seconds for _, latencies in told for seconds in latencies]),
+    )
 
 
 def _p95(seconds: list[float]) -> float | None:
@@ -279,13 +305,24 @@ NAV: Final = (
 )
 
 
+# Of a cluster only, beside the overview.
+CLUSTER: Final = NavItem("/cluster", "Cluster", "u")
+
+
 def link(call: HttpCall, *segments: str, query: Mapping[str, Any] | None = None) -> str:
     """Return the relative address of a path of the site: `link(call, "processes", pid)`. Each segment is escaped; the
     first may have slashes (`"acts/logout"`)."""
     first = segments[0].strip("/") if segments else ""
     path = "/".join([quote(first, safe="/"), *(quote(segment, safe="") for segment in segments[1:])])
     rest = urlencode({name: value for name, value in (query or {}).items() if value not in (None, "")})
-    return to_root(call.raw_path) + path + (f"?{rest}" if rest else "")
+    is_elsewhere = call.shard and len(segments) > 1 and "/" in segments[1]  # the address of a process of another shard
+    root = to_whole(call) if is_elsewhere else to_root(call.raw_path)
+    return root + path + (f"?{rest}" if rest else "")
+
+
+def to_whole(call: HttpCall) -> str:
+    """From a page to the root of the pages of all shards; of a server without shards, to its own root."""
+    return to_root(call.raw_path) + ("../../" if call.shard else "")
 
 
 def region(
@@ -351,7 +388,7 @@ def page(
     body = join(
         tag("a", "Skip to content", href="#main", class_="skip"),
         tag("header", _nav(call), bar, class_="site"),
-        tag("main", heading, *main, id="main", class_="wide" if wide else None, tabindex="-1"),
+        tag("main", heading, missing_region(call), *main, id="main", class_="wide" if wide else None, tabindex="-1"),
     )
     data: dict[str, Any] = {
         "data_form": call.form_token,
@@ -369,11 +406,12 @@ def see_other(call: HttpCall, *segments: str, query: Mapping[str, Any] | None = 
 
 def figures_region(call: HttpCall) -> Html:
     """Return the figures of the header, which every page has."""
-    figures = call.parts.get_shared(HeaderFigures).read(call.caller)
+    figures = call.parts.get_shared(HeaderFigures).read(call.caller) if call.gathered is None else call.gathered.figures
     return region(
         call,
         "figures",
         FIGURES_EVENTS,
+        tag("span", f"shard {call.shard}", class_="figure") if call.shard else None,
         figures_bar(figures),
         source=link(call, "figures"),
         every_ms=1_000,
@@ -440,22 +478,46 @@ def render_plain_nav(root: str) -> Html:
 def _nav(call: HttpCall) -> Html:
     here = "/" + call.endpoint.path.strip("/").partition("/")[0]
     known = {endpoint.path for endpoint in call.parts.endpoints if endpoint.group == "pages"}
-    waiting = call.parts.get_shared(HeaderFigures).questions(call.caller)
+    figures = call.gathered and call.gathered.figures
+    waiting = figures.waiting if figures else call.parts.get_shared(HeaderFigures).questions(call.caller)
+    root = to_whole(call)
+    items = NAV if call.kernel.core.remote is None else (NAV[0], CLUSTER, *NAV[1:])
     links = [
         tag(
             "a",
             item.label,
             # Its room is there without a question, too: one that comes moves no link.
-            join(" ", tag("span", waiting or None, class_="count")) if item.path == "/inbox" else None,
-            href=link(call, item.path),
+            join(" ", tag("span", waiting or None, class_="count"))
+            if item.path == "/inbox" and not call.shard
+            else None,
+            href=root + item.path.lstrip("/"),
             aria_current="page" if item.path == here else None,
             data_key=item.key,
         )
-        for item in NAV
-        if item.path in known
+        for item in items
+        if item.path in known or call.shard
     ]
-    home = tag("a", "Lyra", href=link(call), class_="brand")
-    return tag("nav", home, tag("div", links, class_="links"), aria_label="Pages")
+    home = tag("a", "Lyra", href=root, class_="brand")
+    of = tag("a", call.shard, href=link(call), class_="shard", title="The pages of this shard") if call.shard else None
+    return tag("nav", home, of, tag("div", links, class_="links"), aria_label="Pages")
+
+
+def missing_region(call: HttpCall) -> Html | None:
+    """Return the place for a sentence about the shards of which a page of all shards shows nothing."""
+    if call.parts.whole is None:
+        return None
+    note = _missing_note(call, () if call.gathered is None else call.gathered.missing)
+    source = link(call, "figures")
+    return region(call, "missing", (), note, source=source, element="div", data_refresh=_MISSING_MS)
+
+
+def _missing_note(call: HttpCall, missing: Sequence[str]) -> Html | None:
+    if not missing:
+        return None
+    named = missing[0] if len(missing) == 1 else f"{', '.join(missing[:-1])} and {missing[-1]}"
+    words = f"shard {named} does not answer" if len(missing) == 1 else f"shards {named} do not answer"
+    why = tag("a", "why", href=to_whole(call) + "cluster")
+    return tag("p", f"Not all is shown: {words} at the moment (", why, ").", class_="problem", role="status")
 
 
 def _region_of(main: Html, name: str) -> Html:
@@ -588,7 +650,7 @@ def nothing_yet(call: HttpCall, what: str) -> Html:
 
 # The time before the server began, on pages that count calls: a first look does not wait until it has been read.
 
-_PAGE_WAIT_S: Final = 0.05
+PAGE_WAIT_S: Final = 0.05
 
 
 async def past_note(call: HttpCall) -> Html | None:
@@ -597,7 +659,7 @@ async def past_note(call: HttpCall) -> Html | None:
     if call.headers.get("x-region"):
         await records.load_past()
         return None
-    if await records.load_past_within(_PAGE_WAIT_S):
+    if await records.load_past_within(PAGE_WAIT_S):
         return None
     await records.load_recent()
     return tag("p", "Older calls are still being read. They appear here by themselves.", class_="note", role="status")

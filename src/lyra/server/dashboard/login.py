@@ -100,6 +100,8 @@ def _local_target(target: str) -> str:
 
 async def _log_out(call: HttpCall) -> RawAnswer:
     call.logins.end(call.cookie.value(call.headers))
+    if call.kernel.core.remote is not None:
+        await call.kernel.durable()  # a host that dies now has told the others
     headers = {"location": to_root(call.raw_path), "set-cookie": call.cookie.set_line("", 0)}
     return RawAnswer(b"", "text/plain", 303, headers)
 

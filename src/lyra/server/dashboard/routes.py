@@ -1,5 +1,5 @@
 """The table of the pages, of their files and of their forms. A new page is a module of `pages`, a row
-here, and a link in `layout.NAV` unless another page leads to it.
+here, and a link in `layout.NAV`, or in another page where its path has a name.
 
 It stands alone as the one table that a new page is added to.
 """

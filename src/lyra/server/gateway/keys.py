@@ -3,6 +3,9 @@
 A key's text is shown once, when it is made. The store keeps its hash, in the arguments of the key's process; after a
 restart the processes continue, and each enters itself here again. A token of the server works as a key, too: each user
 of a token has a key process without limits of its own, made at the first request.
+
+In a cluster a key lives on one shard, which its name, its id and its text each lead to (`find_key_home`): its budget,
+its requests a minute and its cache are there, wherever calls arrive.
 """
 
 from __future__ import annotations
@@ -18,12 +21,14 @@ import msgspec
 from lyra.core.budgets.money import money
 from lyra.core.naming import GATEWAY_KEY, give_name
 from lyra.core.rights.scope import BARRIER, Glob
-from lyra.errors import ConfigError, Denied, NameTaken, NoSuchProcess, Overloaded, Unauthenticated
+from lyra.errors import ConfigError, Conflict, Denied, NameTaken, NoSuchProcess, Overloaded, Unauthenticated
 from lyra.observe.history.calls import KEY_AGENT
 from lyra.server.owners import GATEWAY_KEYS, OwnedPid, make_owned_pid, spawn_for
 from lyra.server.token_limit import RequestWindow
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process.process import Process
     from lyra.kernel.programs.context import Context
@@ -107,9 +112,14 @@ class KeyTable:
             raise Overloaded(f"{_KEYS_MAX} keys, the most there may be", hint="revoke one")
         if name in self._starting or any(key.settings.name == name for key in keys):
             raise NameTaken(f"there is a key {name!r} already", hint="revoke it first, or take another name")
-        entropy = self._kernel.entropy
-        key_id = f"key-{entropy.text(12)}"
-        text = f"{KEY_PREFIX}{entropy.token()}"
+        remote, entropy = self._kernel.core.remote, self._kernel.entropy
+        if remote is not None and remote.home_of(name) != remote.shard:
+            raise Conflict(f"the key {name!r} is made on shard {remote.home_of(name)}", elsewhere=True)
+        key_id, text = "", ""
+        while not key_id or (remote is not None and remote.home_of(key_id) != remote.shard):
+            key_id = f"key-{entropy.text(12)}"
+        while not text or (remote is not None and remote.home_of(hash_key(text)) != remote.shard):
+            text = f"{KEY_PREFIX}{entropy.token()}"
         known = KeySettings(
             id=key_id, name=name, hash=hash_key(text), created_at=round(self._kernel.clock.now(), 3), **settings
         )
@@ -165,13 +175,23 @@ class KeyTable:
     async def open_user_key(self, user_id: str) -> GatewayKey:
         """Return the key of those who come with a token of the server."""
         await self.open()
-        key_id = f"{_OWN}-{hash_key(user_id)[:24]}" if user_id else _OWN
+        key_id = make_user_key_id(user_id)
         key = self._by_id.get(key_id)
         if key is None or key.process.exit is not None:
             name = user_id or "operator"
             await self._start(KeySettings(id=key_id, name=name, hash="", created_at=0.0, user=user_id), _limits(None))
             key = self._by_id[key_id]
         return key
+
+
+def make_user_key_id(user_id: str) -> str:
+    """Return the id of the key of those who come with a token of this user."""
+    return f"{_OWN}-{hash_key(user_id)[:24]}" if user_id else _OWN
+
+
+def find_key_home(credential: str, user_id: str, home_of: Callable[[str], str]) -> str:
+    """Return the shard of the key that a request comes with, or of the key of its user, where it comes with a token."""
+    return home_of(hash_key(credential) if credential.startswith(KEY_PREFIX) else make_user_key_id(user_id))
 
 
 def _is_key(pid: str) -> bool:

@@ -64,8 +64,8 @@ from lyra.server.grpc.messages import (
     text,
 )
 from lyra.server.owners import OwnedPid, interrupt_owner, owner_if_known, require_question
-from lyra.server.work.desk import Claim, WorkDesk
-from lyra.server.work.names import ServedName, WorkLease, is_offered, service_for
+from lyra.server.work.desk import WorkDesk
+from lyra.server.work.names import Claim, ServedName, WorkLease, is_offered, service_for
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -344,22 +344,13 @@ class WorkerCalls(ServiceCalls):
         await self._desk.wait_idle()
 
     async def claim_work(self, request: pb.ClaimWorkRequest, caller: Caller) -> pb.WorkItem:
-        names = [ServedName("agent", _name(name)) for name in request.agents]
-        names += [ServedName("service", _name(name)) for name in request.services]
-        if not request.wait_seconds >= 0:  # also not a number
-            raise ConfigError("wait_seconds is a number from 0 on", key="wait_seconds")
-        lease = await self._desk.claim(
-            Claim(
-                worker_id=_worker(request.worker_id, caller),
-                names=frozenset(names),
-                idempotent=frozenset(request.idempotent),
-                user_id=caller.user_id,
-                lease_s=_lease(request.lease_seconds),
-                wait_s=request.wait_seconds,
-                announce=request.announce,
-            )
-        )
+        lease = await self._desk.claim(_claim(request, caller))
         return pb.WorkItem() if lease is None else work_message(lease)
+
+    async def watch_work(self, request: pb.ClaimWorkRequest, caller: Caller) -> pb.RenewWorkResponse:
+        """Wait until there is work for a worker, and lend it nothing: it asks the desks of several shards. `held` says
+        whether there is some."""
+        return pb.RenewWorkResponse(held=await self._desk.watch(_claim(request, caller)))
 
     async def renew_work(self, request: pb.RenewWorkRequest, caller: Caller) -> pb.RenewWorkResponse:
         held, cancelled = self._desk.renew(
@@ -383,6 +374,22 @@ class WorkerCalls(ServiceCalls):
             value = agent_result(request)
         accepted = await self._desk.complete(work_id, worker_id, value, error=error, user_id=caller.user_id)
         return pb.CompleteWorkResponse(accepted=accepted)
+
+
+def _claim(request: pb.ClaimWorkRequest, caller: Caller) -> Claim:
+    names = [ServedName("agent", _name(name)) for name in request.agents]
+    names += [ServedName("service", _name(name)) for name in request.services]
+    if not request.wait_seconds >= 0:  # also not a number
+        raise ConfigError("wait_seconds is a number from 0 on", key="wait_seconds")
+    return Claim(
+        worker_id=_worker(request.worker_id, caller),
+        names=frozenset(names),
+        idempotent=frozenset(request.idempotent),
+        user_id=caller.user_id,
+        lease_s=_lease(request.lease_seconds),
+        wait_s=request.wait_seconds,
+        announce=request.announce,
+    )
 
 
 def _worker(worker_id: str, caller: Caller) -> str:

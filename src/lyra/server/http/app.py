@@ -233,6 +233,19 @@ class HttpApp:
         """Whether a request is being answered, or work that was begun here is under way and waits for no person."""
         return self._answering > 0 or bool(self.parts.chats.running) or self.parts.pipelines.is_busy
 
+    @property
+    def is_answering(self) -> bool:
+        """Whether a request is being answered, besides those that read the events of the kernel without an end."""
+        return self._answering > self.parts.feed.readers
+
+    def open(self) -> None:
+        """Begin to listen to the kernel; a second call changes nothing."""
+        self.parts.open()
+
+    def drain(self) -> None:
+        """Refuse what is new and end the streams that have no end; a second call changes nothing."""
+        self.parts.drain()
+
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
@@ -280,7 +293,7 @@ class HttpApp:
         if isinstance(answer, Streamed):
             await write_stream(receive, send, answer.pieces, [*SECURITY_HEADERS, *_lines(answer.headers)])
         else:
-            await _send(send, answer)
+            await send_answer(send, answer)
 
     async def _answer_or_problem(
         self, match: RouteMatch | None, scope: Any, path: str, headers: Mapping[str, str], receive: Receive
@@ -291,14 +304,9 @@ class HttpApp:
         except ClientLeft:
             return None
         except Exception as error:  # noqa: BLE001 (told to the client, logged if it is no error of Lyra's)
-            problem = problem_of(error, self.parts.kernel)
-            if isinstance(error, VendorPathMissed):
-                path, match = error.meant_path, None
-            if self._problem_page is not None and wants_page(match, scope["method"], path, headers):
-                has_login = self.guard.logins.tokens is not None
-                return self._problem_page(problem, PageRequest(path, query_text(scope), headers, has_login))
-            body = _encode(error_body(problem, vendor_of(path, headers)))
-            return RawAnswer(body, "application/json", problem.status, problem.headers)
+            has_login = self.guard.logins.tokens is not None
+            page = PageRequest(path, query_text(scope), headers, has_login)
+            return answer_of_problem(error, page, scope["method"], match, self._problem_page, self.parts.kernel)
 
     async def _handle(
         self, match: RouteMatch | None, scope: Any, path: str, headers: Mapping[str, str], receive: Receive
@@ -313,9 +321,12 @@ class HttpApp:
             endpoint, values = self._find_mounted(scope["method"], path, scope["query_string"])
         if self.parts.kernel.failure is not None and endpoint.method != "GET":
             raise store_lost()
-        if self.parts.is_draining and not _may_finish(endpoint):
+        if self.parts.is_draining and not may_finish(endpoint):
             raise Overloaded("the server is stopping", hint="ask again when it is back")
-        cookie = CookiePlace.from_headers(headers, scope.get("scheme", "http"), scope.get("root_path", ""))
+        root = scope.get("root_path", "")
+        if self.parts.kernel.core.remote is not None:  # a login is one of all shards
+            root = split_root(scope)[0]
+        cookie = CookiePlace.from_headers(headers, scope.get("scheme", "http"), root)
         is_page = endpoint.group == "pages"
         if is_page and not path:
             return RawAnswer(b"", "text/plain", 303, {"location": with_slash(scope)})
@@ -326,7 +337,9 @@ class HttpApp:
         call = HttpCall(self.parts, endpoint, identity, values, headers, path)
         call.client = address
         if not endpoint.is_open:
-            guard.admit(identity, endpoint)
+            asked = guard.admit(identity, endpoint)
+            if asked is not None:
+                await asked
         if endpoint.method == "GET" or endpoint.is_open or identity.has_own_key:  # no act of a person
             return await self._perform(call, identity, query, scope, receive)
         outcome = "failed"
@@ -375,6 +388,8 @@ class HttpApp:
             guard.check_change(identity, endpoint)
         self.parts.open()
         call.base_url = base_url(scope, headers)
+        if self.parts.kernel.core.remote is not None:
+            call.shard = split_root(scope)[1]
         if endpoint.query is not None:
             call.take_query(query)
         call.take_body(b"" if has_no_body(scope, headers) else await guard.read_body(receive, headers))
@@ -408,7 +423,25 @@ class HttpApp:
         raise HttpRefusal(404, "there is no such path", hint="see /openapi.json")
 
 
-def _may_finish(endpoint: Endpoint) -> bool:
+def answer_of_problem(
+    error: Exception,
+    request: PageRequest,
+    method: str,
+    match: RouteMatch | None,
+    problem_page: ProblemPage | None,
+    kernel: Kernel | None = None,
+) -> RawAnswer:
+    """Return the answer to a request that failed, in the shape that its client reads."""
+    problem = problem_of(error, kernel)
+    if isinstance(error, VendorPathMissed):
+        request, match = request._replace(path=error.meant_path), None
+    if problem_page is not None and wants_page(match, method, request.path, request.headers):
+        return problem_page(problem, request)
+    body = _encode(error_body(problem, vendor_of(request.path, request.headers)))
+    return RawAnswer(body, "application/json", problem.status, problem.headers)
+
+
+def may_finish(endpoint: Endpoint) -> bool:
     return endpoint.method in ("GET", "DELETE") or endpoint.name in _FINISHING
 
 
@@ -441,7 +474,8 @@ async def _while_connected(receive: Receive, work: Awaitable[Any]) -> Any:
     return outcome[0]
 
 
-async def _send(send: Send, answer: RawAnswer) -> None:
+async def send_answer(send: Send, answer: RawAnswer) -> None:
+    """Write an answer that is made already."""
     headers = {
         b"content-type": answer.media.encode(),
         b"content-length": str(len(answer.body)).encode(),
@@ -523,6 +557,16 @@ def read_path(scope: Any) -> str:
     raw = scope.get("raw_path")
     path: str = scope["path"] if raw is None else raw.partition(b"?")[0].decode("latin-1")
     return path[len(root) :] if root and path.startswith(root) else path
+
+
+_SHARD_ROOT: Final = re.compile(r"(?P<root>.*)/shards/(?P<shard>[a-z0-9.-]+)\Z")
+
+
+def split_root(scope: Any) -> tuple[str, str]:
+    """Return where a cluster is mounted, and the shard that the address names below it (`/shards/SHARD/…`), or ""."""
+    root: str = scope.get("root_path", "")
+    match = _SHARD_ROOT.match(root)
+    return (root, "") if match is None else (match["root"], match["shard"])
 
 
 def base_url(scope: Any, headers: Mapping[str, str]) -> str:

@@ -24,7 +24,7 @@ from lyra.errors import ConfigError, InvalidTransition, LyraError, NameTaken, No
 from lyra.server.http.directory import AgentDirectory
 from lyra.server.http.problems import HttpRefusal, problem_of
 from lyra.server.http.sse import SseLog
-from lyra.server.owners import OwnedProcesses, spawn_for
+from lyra.server.owners import OwnedProcesses, draw_id, spawn_for
 
 if TYPE_CHECKING:
     from lyra.agents.session.agent_process import AgentProcess
@@ -88,7 +88,7 @@ class Chats:
         agent = self.directory.declaration(agent_name)
         if session_id and not _SESSION_ID.match(session_id):
             raise ConfigError("session_id is 1 to 64 letters, digits, - and _", key="session_id")
-        session_id = session_id or self._kernel.entropy.text(16)
+        session_id = session_id or draw_id(self._kernel, 16)
         pid = self.sessions.claim(session_id, caller)
         try:
             process = spawn_for(self._kernel, caller.user_id, agent, pid=pid)

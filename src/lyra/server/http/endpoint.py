@@ -100,7 +100,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     @property
     def is_documented(self) -> bool:
         """Whether it stands in the OpenAPI document and the reference: pages for people and their files do not."""
-        return not self.is_for_people and self.group not in ("assets", "downloads")
+        return not self.is_for_people and self.group not in ("assets", "downloads", "data")
 
     @property
     def parameters(self) -> list[str]:
@@ -139,6 +139,8 @@ class HttpCall:
         self.act_target = ""  # what it was done to, besides the values in the path
         self.act_outcome = "ok"  # or why it was not done, where the answer tells that in its own form
         self.client = ""  # the address of the client
+        self.shard = ""  # that the address of the request names: `/shards/SHARD/…`
+        self.gathered: Any = None  # of a page of all shards: the figures of its header, and which shards are missing
         self.base_url = ""  # under which the client reaches this application
 
     @property

@@ -12,7 +12,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lyra.core.address import Address
 from lyra.core.limits import SERVER_KEEP_ALIVE_S
@@ -21,6 +21,8 @@ from lyra.server.http.app import ConnectionLimits, HttpApp, make_app, make_guard
 from lyra.server.http.guard import LOOPBACK_HOSTS
 
 if TYPE_CHECKING:
+    from lyra.core.clock import Clock
+    from lyra.kernel.base.tasks import Tasks
     from lyra.kernel.kernel import Kernel
     from lyra.server.settings import ServeSettings
 
@@ -30,26 +32,42 @@ _LOOK_S: Final = 0.02  # between two looks whether a draining server is idle
 _FLUSH_S: Final = 0.2  # for the last answers to reach their clients, at least
 
 
-class HttpFace:
-    """See the module."""
+class ServedApp(Protocol):
+    """What a listener serves: an ASGI application that begins when it listens, and drains."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None: ...
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is under way that gets its time when the server stops."""
+        ...
+
+    def open(self) -> None: ...
+
+    def drain(self) -> None:
+        """Refuse what is new and end the streams that have no end; a second call changes nothing."""
+        ...
+
+
+class HttpListener:
+    """An application on a socket."""
 
     def __init__(
-        self, kernel: Kernel, settings: ServeSettings, *, limits: ConnectionLimits | None = None, **options: Any
+        self,
+        app: ServedApp,
+        settings: ServeSettings,
+        tasks: Tasks,
+        clock: Clock,
+        *,
+        limits: ConnectionLimits | None = None,
     ) -> None:
-        """`options` are those of `lyra.server.app` that the settings do not have."""
         assert settings.http is not None
-        self._kernel = kernel
+        self._app = app
         self._settings = settings
         self._address = settings.http
+        self._tasks = tasks
+        self._clock = clock
         self._limits = limits or ConnectionLimits(settings.connections_max)
-        self.app: HttpApp = make_app(
-            kernel,
-            tokens=settings.tokens,
-            hosts={*LOOPBACK_HOSTS, settings.http.host, *settings.hosts},
-            message_bytes_max=settings.message_bytes_max,
-            requests_per_minute=settings.requests_per_minute,
-            **options,
-        )
         self._server: Any = None
         self._serving: asyncio.Task[None] | None = None
 
@@ -57,7 +75,7 @@ class HttpFace:
         uvicorn = _uvicorn()
         listener = await _listener(self._address)
         config = uvicorn.Config(
-            self.app,
+            self._app,
             http=make_guarded_protocol(self._limits),
             ws="none",
             lifespan="off",
@@ -74,13 +92,12 @@ class HttpFace:
             listener.close()
             raise ConfigError(f"the TLS files cannot be used: {error}", hint="see [server] tls_cert, tls_key") from None
         self._server = _server_class()(config)
-        self.app.parts.open()
-        self._serving = self._kernel.tasks.start(self._server.serve(sockets=[listener]), name="lyra-http")
+        self._app.open()
+        self._serving = self._tasks.start(self._server.serve(sockets=[listener]), name="lyra-http")
         while not self._server.started:
             if self._serving.done():
                 self._serving.result()
             await asyncio.sleep(0)
-        self.app.parts.records.read_ahead()
         host, port = listener.getsockname()[:2]
         return Address(host if self._address.host != "localhost" else "localhost", port)
 
@@ -99,24 +116,48 @@ class HttpFace:
         if server is None or serving is None:
             return
         self._server = self._serving = None
-        self.app.parts.drain()
-        until_s = self._kernel.clock.monotonic() + drain_s
+        self._app.drain()
+        until_s = self._clock.monotonic() + drain_s
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(drain_s):
                 await self.wait_idle()
-        server.stop(max(_FLUSH_S, until_s - self._kernel.clock.monotonic()))
+        server.stop(max(_FLUSH_S, until_s - self._clock.monotonic()))
         await asyncio.wait((serving,))
         for connection in list(server.server_state.connections):
             connection.transport.abort()
 
     async def drain(self) -> None:
         """Refuse what is new and end the streams that have no end; a second call changes nothing."""
-        self.app.parts.drain()
+        self._app.drain()
 
     async def wait_idle(self) -> None:
         """Wait until no request is being answered, and no answer or pipeline is on its way."""
-        while self.app.is_busy:  # noqa: ASYNC110 - what it waits for has no event in common
+        while self._app.is_busy:  # noqa: ASYNC110 - what it waits for has no event in common
             await asyncio.sleep(_LOOK_S)
+
+
+class HttpFace(HttpListener):
+    """The application of one kernel on a socket; see the module."""
+
+    def __init__(
+        self, kernel: Kernel, settings: ServeSettings, *, limits: ConnectionLimits | None = None, **options: Any
+    ) -> None:
+        """`options` are those of `lyra.server.app` that the settings do not have."""
+        assert settings.http is not None
+        self.app: HttpApp = make_app(
+            kernel,
+            tokens=settings.tokens,
+            hosts={*LOOPBACK_HOSTS, settings.http.host, *settings.hosts},
+            message_bytes_max=settings.message_bytes_max,
+            requests_per_minute=settings.requests_per_minute,
+            **options,
+        )
+        super().__init__(self.app, settings, kernel.tasks, kernel.clock, limits=limits)
+
+    async def start(self) -> Address:
+        address = await super().start()
+        self.app.parts.records.read_ahead()
+        return address
 
 
 def _uvicorn() -> Any:

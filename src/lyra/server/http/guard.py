@@ -24,19 +24,22 @@ from urllib.parse import urlsplit
 
 from lyra.core.limits import SERVER_BODY_S
 from lyra.errors import ConfigError, Denied, Unauthenticated
-from lyra.server.http.logins import FORM_FIELD, FORM_HEADER, CookiePlace, LoginTable
+from lyra.kernel.workers.rate_limits import CALLERS, RateLimitConfig
+from lyra.server.http.logins import FORM_FIELD, FORM_HEADER, CookiePlace, LoginTable, make_logins
 from lyra.server.http.problems import HttpRefusal, too_many
 from lyra.server.identity import OPERATOR, USER, Caller, TokenTable
-from lyra.server.token_limit import RequestWindow, TokenLimit, credential_of
+from lyra.server.token_limit import RequestWindow, credential_of
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
+    from lyra.kernel.workers.rate_limits import RateLimitResult
     from lyra.server.http.endpoint import Endpoint
 
 
 # Who calls, by the headers of the request (names in lower case): a Caller, the name of a user, or None for a stranger.
 Authenticator = Callable[[Mapping[str, str]], "Caller | str | Awaitable[Caller | str | None] | None"]
 
+ANY_HOST: Final = "*"
 LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _HOST: Final = re.compile(r"(?:[a-z0-9_.-]+|\[[0-9a-f:.%]+\])(?::([0-9]{1,5}))?")
 _PORT_MAX: Final = 65_535
@@ -77,7 +80,7 @@ class HttpGuard:
         if (tokens is None) == (authenticate is None):
             raise ConfigError("a server has tokens or an authenticator", hint="app(kernel, tokens=…)")
         self._kernel = kernel
-        self.logins = LoginTable(kernel.clock, tokens, TokenLimit.get_shared(kernel))
+        self.logins = make_logins(kernel, tokens)
         self._authenticate = authenticate
         self._hosts = frozenset(host.lower() for host in hosts)
         self._bytes_max = message_bytes_max
@@ -86,15 +89,7 @@ class HttpGuard:
 
     def check_place(self, headers: Mapping[str, str]) -> None:
         """Refuse a request for another host, or of a page of another origin."""
-        host = headers.get("host", "").lower()
-        parts = _HOST.fullmatch(host)
-        if host and (parts is None or int(parts[1] or 0) > _PORT_MAX):  # also two of them, which come joined
-            raise HttpRefusal(400, "a request has one Host: a name or an address, and a port")
-        if "*" not in self._hosts and _host_name(host) not in self._hosts:
-            raise HttpRefusal(421, "this server is not reached under that host", hint="see [server] hosts")
-        origin = headers.get("origin")
-        if origin is not None and _network_place(origin) != host:
-            raise HttpRefusal(403, "pages of other origins may not ask this server")
+        check_place(headers, self._hosts)
 
     async def identify(
         self, headers: Mapping[str, str], query: Iterable[tuple[str, str]], cookie: CookiePlace
@@ -158,66 +153,115 @@ class HttpGuard:
         if not hmac.compare_digest(given.encode("utf-8", "surrogatepass"), identity.form_token.encode()):
             raise HttpRefusal(403, "the form is not of this login", hint="load the page again, then send it again")
 
-    def admit(self, identity: RequestIdentity, endpoint: Endpoint) -> None:
-        """Count a request of the caller; RateLimited where it is one too many."""
+    def admit(self, identity: RequestIdentity, endpoint: Endpoint) -> Awaitable[None] | None:
+        """Count a request of the caller; RateLimited where it is one too many. In a cluster that is to be awaited."""
+        if self._kernel.core.remote is not None:
+            return self._admit_over_shards(identity, endpoint)
         wait_s = 0.0 if self._window.is_unlimited else self._window.admit(identity.caller_key)
         if wait_s:
             raise too_many(wait_s, "more a minute than one caller may make")
         if endpoint.is_work:
             check_work_limits(self._kernel, identity.caller.user_id, endpoint.name)
+        return None
+
+    async def _admit_over_shards(self, identity: RequestIdentity, endpoint: Endpoint) -> None:
+        """Count a request at the home of its caller, whichever hosts the others arrive at."""
+        kernel, limit = self._kernel, self._window.limit
+        if limit is not None:
+            only = RateLimitConfig(requests_per_minute=limit, requests_per_hour=0, requests_per_day=0, burst_size=0)
+            rates = kernel.core.remote.rates
+            result = await rates.check(identity.caller_key, CALLERS, only, durable=False)
+            if not result.allowed:
+                raise too_many(result.retry_after_seconds, "more a minute than one caller may make")
+        if endpoint.is_work:
+            asked = check_work_limits(kernel, identity.caller.user_id, endpoint.name)
+            if asked is not None:
+                await asked
 
     async def read_body(self, receive: Callable[[], Awaitable[Any]], headers: Mapping[str, str]) -> bytes:
         """Return the body, up to the limit and within its time."""
-        length = headers.get("content-length", "")
-        if length.isdigit() and int(length) > self._bytes_max:
-            await self._discard(receive, headers)
-            raise self._too_large()
-        body = bytearray()
-        try:
-            async with asyncio.timeout(self.body_s):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise ClientLeft
-                    body += message.get("body", b"")
-                    if len(body) > self._bytes_max:
-                        del body[:]
-                        await self._discard(receive, headers)
-                        raise self._too_large()
-                    if not message.get("more_body", False):
-                        return bytes(body)
-        except TimeoutError:
-            raise HttpRefusal(
-                408, f"the body did not come within {self.body_s:g} s", headers={"connection": "close"}
-            ) from None
-
-    def _too_large(self) -> HttpRefusal:
-        message = f"the request has more than {self._bytes_max} bytes"
-        return HttpRefusal(413, message, hint="see [server] message_bytes_max", headers={"connection": "close"})
-
-    async def _discard(self, receive: Callable[[], Awaitable[Any]], headers: Mapping[str, str]) -> None:
-        if "expect" in headers:  # the client waits to be told whether to send it
-            return
-        size = 0
-        try:
-            async with asyncio.timeout(_DISCARD_S):
-                while size < _DISCARD_BYTES:
-                    message = await receive()
-                    size += len(message.get("body", b""))
-                    if message["type"] == "http.disconnect" or not message.get("more_body", False):
-                        return
-        except TimeoutError:
-            return
+        return await read_body(receive, headers, self._bytes_max, self.body_s)
 
 
-def check_work_limits(kernel: Kernel, user_id: str, endpoint: str) -> None:
-    """Limits that were set in the kernel for the user or for the endpoint; its defaults are for workers."""
+def check_place(headers: Mapping[str, str], hosts: Collection[str]) -> None:
+    """Refuse a request for a host that is not among these names, or of a page of another origin."""
+    host = headers.get("host", "").lower()
+    parts = _HOST.fullmatch(host)
+    if host and (parts is None or int(parts[1] or 0) > _PORT_MAX):  # also two of them, which come joined
+        raise HttpRefusal(400, "a request has one Host: a name or an address, and a port")
+    if ANY_HOST not in hosts and _host_name(host) not in hosts:
+        raise HttpRefusal(421, "this server is not reached under that host", hint="see [server] hosts")
+    origin = headers.get("origin")
+    if origin is not None and _network_place(origin) != host:
+        raise HttpRefusal(403, "pages of other origins may not ask this server")
+
+
+async def read_body(
+    receive: Callable[[], Awaitable[Any]], headers: Mapping[str, str], bytes_max: int, body_s: float = SERVER_BODY_S
+) -> bytes:
+    """Return the body of a request, up to a limit and within a time."""
+    length = headers.get("content-length", "")
+    if length.isdigit() and int(length) > bytes_max:
+        await _discard(receive, headers)
+        raise _too_large(bytes_max)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(body_s):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientLeft
+                body += message.get("body", b"")
+                if len(body) > bytes_max:
+                    del body[:]
+                    await _discard(receive, headers)
+                    raise _too_large(bytes_max)
+                if not message.get("more_body", False):
+                    return bytes(body)
+    except TimeoutError:
+        raise HttpRefusal(408, f"the body did not come within {body_s:g} s", headers={"connection": "close"}) from None
+
+
+def _too_large(bytes_max: int) -> HttpRefusal:
+    message = f"the request has more than {bytes_max} bytes"
+    return HttpRefusal(413, message, hint="see [server] message_bytes_max", headers={"connection": "close"})
+
+
+async def _discard(receive: Callable[[], Awaitable[Any]], headers: Mapping[str, str]) -> None:
+    if "expect" in headers:  # the client waits to be told whether to send it
+        return
+    size = 0
+    try:
+        async with asyncio.timeout(_DISCARD_S):
+            while size < _DISCARD_BYTES:
+                message = await receive()
+                size += len(message.get("body", b""))
+                if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                    return
+    except TimeoutError:
+        return
+
+
+def check_work_limits(kernel: Kernel, user_id: str, endpoint: str) -> Awaitable[None] | None:
+    """Check limits that were set in the kernel for the user or for the endpoint; its defaults are for workers. Gives
+    what is to be awaited in a cluster."""
     limits = kernel.rate_limiter.state
     if not user_id or (user_id not in limits.users and endpoint not in limits.endpoints):
-        return
+        return None
     result = kernel.check_rate_limit(user_id, endpoint)
+    if kernel.core.remote is not None:
+        return _refuse_later(result)
+    _refuse_over(result)
+    return None
+
+
+def _refuse_over(result: RateLimitResult) -> None:
     if not result.allowed:
         raise too_many(result.retry_after_seconds, result.reason)
+
+
+async def _refuse_later(question: Any) -> None:
+    _refuse_over(await question)
 
 
 class ClientLeft(Exception):

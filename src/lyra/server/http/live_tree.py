@@ -235,7 +235,7 @@ class LiveTree:
         state, doing = self._state(process, inner)
         return ProcessRow(
             pid=process.pid,
-            parent="" if parent is None else parent.known_as,
+            parent=self._find_parent_elsewhere(process) if parent is None else parent.known_as,
             name=process.name or inner.name or inner.program.partition("agent:")[2],
             program=inner.program,
             state=state,
@@ -246,6 +246,11 @@ class LiveTree:
             children=len(inner.children or ()),
             created_at=process.created_at or 0.0,
         )
+
+    def _find_parent_elsewhere(self, process: Process) -> str:
+        """Return the address of the process on another shard that started this one; "" where none did."""
+        remote = self._kernel.core.remote
+        return "" if remote is None else str(remote.acts.parents.get(process.pid, ""))
 
     def _restarts_of(self, process: Process) -> int:
         """Of a supervisor: of all its children; of a child: how often it was started again."""

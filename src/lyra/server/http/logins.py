@@ -4,6 +4,9 @@ The cookie holds a random id, not the token; the table keeps a hash of it, in me
 `SERVER_LOGIN_S`, or when the server stops. Each login has a form token: a request that changes something and is known
 by its cookie alone must carry it, in the header `x-lyra-form` or the field `form_token`, so that a page of another
 origin cannot make one. `token_limit` limits how many tokens that are not known one address may try.
+
+In a cluster the cookie says itself whose token was shown and until when it holds, signed (`SignedLogins`): it holds on
+every host, and after a restart of all of them.
 """
 
 from __future__ import annotations
@@ -18,12 +21,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from lyra.core.ids import Entropy, random_key
 from lyra.core.limits import SERVER_LOGIN_S, SERVER_LOGINS_MAX, SERVER_TOKEN_LOGINS_MAX
 from lyra.errors import Unauthenticated
-from lyra.server.identity import Caller, TokenHolder, TokenTable, record_act
+from lyra.server.identity import Caller, TokenHolder, TokenTable, mark_token, record_act
 from lyra.server.token_limit import TokenLimit
 
 if TYPE_CHECKING:
     from lyra.core.clock import Clock
     from lyra.kernel.kernel import Kernel
+    from lyra.kernel.remote.revoked import Revoked
 
 
 FORM_FIELD: Final = "form_token"
@@ -91,6 +95,10 @@ class LoginTable:
             raise Unauthenticated("this server takes no tokens: its application knows its users")
         with self.token_limit.attempt(address, token):
             holder = self.tokens.holder(token)
+        return Caller.for_holder(holder), self._open(token, holder)
+
+    def _open(self, token: str, holder: TokenHolder) -> str:
+        """Return what the cookie of a new login holds."""
         caller_key = hashlib.sha256(token.encode()).hexdigest()[:32]
         now_s = self._clock.monotonic()
         for known in [known for known, login in self._logins.items() if login.ends_s <= now_s]:
@@ -102,7 +110,7 @@ class LoginTable:
             self._logins.popitem(last=False)
         login_id = self._entropy.token()
         self._logins[_hash(login_id)] = PersonLogin(holder, caller_key, self._entropy.token(), now_s + SERVER_LOGIN_S)
-        return Caller.for_holder(holder), login_id
+        return login_id
 
     def find(self, login_id: str) -> PersonLogin | None:
         """Return the login that a cookie represents; None for one that is not known or has ended."""
@@ -125,6 +133,51 @@ class LoginTable:
     def form_token_of(self, person: str) -> str:
         """Return the form token of a person whom an application's own authenticator knows."""
         return hmac.new(self._key, person.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
+
+
+class SignedLogins(LoginTable):
+    """Logins of a shard of a cluster. The cookie is ID.MARK.END.SIGNATURE: the mark of the token that was shown, and
+    the end by the wall clock. A token that is in the table of a host no more has no login there, and a login that was
+    ended is revoked on all shards."""
+
+    __slots__ = ("_holders", "_revoked")
+
+    def __init__(self, kernel: Kernel, tokens: TokenTable | None) -> None:
+        super().__init__(kernel.clock, tokens, TokenLimit.get_shared(kernel))
+        self._revoked: Revoked = kernel.core.remote.revoked
+        self._key = self._sign("forms of people").encode()
+        self._holders = {} if tokens is None else tokens.by_mark(self._revoked.key)
+
+    def _sign(self, text: str) -> str:
+        return hmac.digest(self._revoked.key, f"login {text}".encode("utf-8", "replace"), "sha256").hex()
+
+    def _open(self, token: str, holder: TokenHolder) -> str:  # noqa: ARG002 (one signature)
+        end = int(self._clock.now() + SERVER_LOGIN_S)
+        told = f"{self._entropy.token()[:32]}.{mark_token(self._revoked.key, token)}.{end}"
+        return f"{told}.{self._sign(told)}"
+
+    def find(self, login_id: str) -> PersonLogin | None:
+        told, _, signature = login_id.rpartition(".")
+        if not hmac.compare_digest(signature.encode("utf-8", "replace"), self._sign(told).encode()):
+            return None
+        name, mark, end = told.split(".")
+        left_s = int(end) - self._clock.now()
+        holder = self._holders.get(mark)
+        if holder is None or left_s <= 0 or name in self._revoked:
+            return None
+        return PersonLogin(holder, mark, self._sign(f"form {name}"), self._clock.monotonic() + left_s)
+
+    def end(self, login_id: str) -> None:
+        if self.find(login_id) is not None:
+            name, _, end, _ = login_id.split(".")
+            self._revoked.revoke(name, float(end))
+
+
+def make_logins(kernel: Kernel, tokens: TokenTable | None) -> LoginTable:
+    """Return the logins of a kernel's site: its own, or those of its cluster."""
+    if kernel.core.remote is None:
+        return LoginTable(kernel.clock, tokens, TokenLimit.get_shared(kernel))
+    return SignedLogins(kernel, tokens)
 
 
 def _hash(login_id: str) -> bytes:

@@ -26,7 +26,7 @@ from lyra.server.http.problems import problem_of
 from lyra.server.http.sse import LoggedEvent, SseLog
 from lyra.server.http.webhooks.deliveries import Deliveries
 from lyra.server.http.webhooks.incoming import IncomingHooks
-from lyra.server.owners import OwnedProcesses, owner_if_known
+from lyra.server.owners import OwnedProcesses, draw_id, owner_if_known
 
 if TYPE_CHECKING:
     from lyra.core.clock import Timer
@@ -64,6 +64,7 @@ class HttpParts:
         self.hooks = IncomingHooks(kernel, self.chats, self.deliveries)
         self.is_open = False
         self.is_draining = False
+        self.whole: Any = None  # of the site of all shards of a cluster: it asks them (`server.cluster.whole`)
         self._shared: dict[Callable[[HttpParts], Any], Any] = {}
 
     def get_shared(self, make: Callable[[HttpParts], T]) -> T:
@@ -102,12 +103,12 @@ _LINGER_S: Final = 60.0
 class KernelFeed:
     """See the module."""
 
-    __slots__ = ("_kernel", "_readers", "_stop", "_timer", "log")
+    __slots__ = ("_kernel", "_stop", "_timer", "log", "readers")
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self.log = SseLog(kernel.entropy.text(8), events_max=SERVER_FEED_EVENTS_MAX, bytes_max=SERVER_FEED_BYTES_MAX)
-        self._readers = 0
+        self.readers = 0
         self._stop: Callable[[], None] | None = None
         self._timer: Timer | None = None
 
@@ -123,7 +124,7 @@ class KernelFeed:
         name, _, number = event_id.rpartition(".")
         known = name == self.log.name and number.isdigit() and len(number) < 16 and int(number) <= self.log.last
         after = int(number) if known else self.log.last
-        self._readers += 1
+        self.readers += 1
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -134,14 +135,14 @@ class KernelFeed:
             async for piece in self.log.read(after, wanted=is_wanted):
                 yield piece
         finally:
-            self._readers -= 1
-            if self._readers == 0 and self._timer is None:
+            self.readers -= 1
+            if self.readers == 0 and self._timer is None:
                 clock = self._kernel.clock
                 self._timer = clock.call_at(clock.monotonic() + _LINGER_S, self._stop_listening)
 
     def _stop_listening(self) -> None:
         self._timer = None
-        if self._stop is not None and not self._readers:
+        if self._stop is not None and not self.readers:
             self._stop()
             self._stop = None
 
@@ -178,7 +179,7 @@ class PipelineRuns:
 
     async def start(self, caller: Caller, config: Any, envelope: Mapping[str, Any]) -> str:
         """Start a pipeline; its id. It is in the store when this returns, and what is wrong with it is raised here."""
-        run_id = self._kernel.entropy.text(16)
+        run_id = draw_id(self._kernel, 16)
         pid = self.runs.claim(run_id, caller)
         work = {**envelope, "user_id": caller.user_id or "anonymous"}
         events = self._kernel.execute_pipeline(config, work, pid=pid)

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.limits import (
     WORK_ATTEMPTS_MAX,
@@ -34,6 +34,7 @@ from lyra.errors import AgentFailed, ConfigError, LyraError, NameTaken, OutcomeU
 from lyra.kernel.base.waiting import resume
 from lyra.server.work.names import (
     SERVED_NAMES,
+    Claim,
     LeaseEnd,
     PieceOfWork,
     Renewal,
@@ -189,6 +190,10 @@ class WorkQueue:
         self._leave_line(piece)
         piece.attempt += 1
         return self._lend(piece, worker, lease_s, now)
+
+    def has_work_for(self, worker: ServingWorker) -> bool:
+        """Return whether a piece waits that a worker may take."""
+        return self._next_for(worker) is not None
 
     def give_back(self, lease: WorkLease) -> None:
         """Undo a claim whose worker was not told of it."""
@@ -382,18 +387,6 @@ _log: Final = logging.getLogger("lyra.server")
 _IDLE_LOOK_S: Final = 0.1  # between two looks whether workers hold something, while the server stops
 
 
-class Claim(NamedTuple):
-    """What a worker asks for. `user_id` is "" for the operator's."""
-
-    worker_id: str
-    names: frozenset[ServedName]
-    idempotent: frozenset[str] = frozenset()
-    user_id: str = ""
-    lease_s: float = 0.0
-    wait_s: float = 0.0
-    announce: bool = False
-
-
 class WorkDesk:
     """See the module. One for each server."""
 
@@ -465,13 +458,7 @@ class WorkDesk:
 
     async def claim(self, claim: Claim) -> WorkLease | None:
         """Lend a worker the next piece of work that it can do, as soon as there is one; None when its wait is over."""
-        if not (claim.names or claim.announce) or len(claim.names) > WORK_NAMES_MAX:
-            raise ConfigError(f"a worker serves 1 to {WORK_NAMES_MAX} agents and services", key="agents")
-        self._names.require_free(claim.names)
-        worker = self._queue.arrive(
-            claim.worker_id, claim.names, idempotent=claim.idempotent, user_id=claim.user_id, now=self._now()
-        )
-        self._on_changed()
+        worker = self._arrive(claim)
         if claim.announce:
             return None
         if self._kernel.journal is not None:
@@ -495,6 +482,35 @@ class WorkDesk:
             worker.seen_at = self._now()
             self._arm()
         return None
+
+    def _arrive(self, claim: Claim) -> ServingWorker:
+        """Note what a worker serves."""
+        if not (claim.names or claim.announce) or len(claim.names) > WORK_NAMES_MAX:
+            raise ConfigError(f"a worker serves 1 to {WORK_NAMES_MAX} agents and services", key="agents")
+        self._names.require_free(claim.names)
+        worker = self._queue.arrive(
+            claim.worker_id, claim.names, idempotent=claim.idempotent, user_id=claim.user_id, now=self._now()
+        )
+        self._on_changed()
+        return worker
+
+    async def watch(self, claim: Claim) -> bool:
+        """Return whether there is work for a worker, as soon as there is some; False when its wait is over. Nothing is
+        lent: of the desks that the worker watches it claims at one."""
+        worker = self._arrive(claim)
+        deadline = self._now() + min(claim.wait_s, WORK_CLAIM_WAIT_S_MAX)
+        worker.claims += 1
+        try:
+            while not self._is_closed:
+                if self._queue.has_work_for(worker):
+                    return True
+                if not worker.names or not await self._wait_for_change(deadline):
+                    break
+        finally:
+            worker.claims -= 1
+            worker.seen_at = self._now()
+            self._arm()
+        return False
 
     async def _begin(self, lease: WorkLease) -> bool:
         """Journal that the worker gets the piece, so that a restart knows; False if it is not wanted any more."""

@@ -160,6 +160,28 @@ def next_step(evidence: NodeEvidence, min_successes: int = SUCCESSES_MIN) -> Pro
     return Promotion(mode, lack_of(evidence, mode, min_successes))
 
 
+def check_mode(evidence: NodeEvidence, mode: str, min_successes: int, *, force: bool) -> bool:
+    """Return whether a mode that is set by hand is forced against the evidence; ConfigError where it would be, and may
+    not."""
+    mode_named(mode)
+    best = highest_mode(evidence, min_successes)
+    is_enough = ORDER.index(mode) <= max(ORDER.index(best), ORDER.index("shadow_direct"))
+    if not is_enough and not force:
+        lack = lack_of(evidence, mode, min_successes)
+        raise ConfigError(
+            f"the evidence for {evidence.node_id} allows {best}, not {mode}: {lack}",
+            hint="compare more (`vesper verify`), or say --force",
+            key="mode",
+        )
+    return not is_enough
+
+
+def find_promotion(evidence: NodeEvidence, min_successes: int) -> str | None:
+    """Return the next mode up, if the evidence allows it."""
+    here = ORDER.index(evidence.mode)
+    return ORDER[here + 1] if ORDER.index(highest_mode(evidence, min_successes)) > here else None
+
+
 def rollback_mode(mode: str) -> str | None:
     """Return the mode that a rollback leads to; None for the lowest."""
     if mode in RELYING_ON_DIRECT:

@@ -146,6 +146,8 @@ class EvidenceState:
             seen.update(row["seen"])
             evidence.distinct, evidence.accepted, evidence.successes = len(seen), seen.accepted, seen.successes
             evidence.clean += seen.accepted - before
+        elif row.get("totals"):  # as counted on another shard, which has the keys
+            evidence.distinct, evidence.accepted, evidence.successes, evidence.clean = row["totals"]
         known = [(breach["kind"], breach["expression"]) for breach in evidence.breaches]
         for breach in row.get("breaches", ()):
             if (breach["kind"], breach["expression"]) not in known:

@@ -16,12 +16,11 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lyra.errors import ConfigError
 from lyra.vesper.check.derived import sensitive_inputs
 from lyra.vesper.evidence.compare import compare_ends
 from lyra.vesper.evidence.differential import ComparisonReport, is_past_entry
 from lyra.vesper.evidence.keys import TIER, FindProgram, evidence_key, list_called_nodes
-from lyra.vesper.evidence.modes import ORDER, RELYING_ON_DIRECT, highest_mode, lack_of, mode_named
+from lyra.vesper.evidence.modes import RELYING_ON_DIRECT, check_mode, find_promotion
 from lyra.vesper.evidence.reach import ReachPlan, watch
 from lyra.vesper.evidence.seen import ACCEPTED, SUCCEEDED, InputTexts, SeenInputs
 from lyra.vesper.evidence.speed import WINDOW, slow_alert
@@ -39,6 +38,7 @@ from lyra.vesper.values.redaction import Redaction
 
 if TYPE_CHECKING:
     from lyra.kernel import Kernel
+    from lyra.vesper.evidence.shared import SharedLog
     from lyra.vesper.ir import NodeProgram
     from lyra.vesper.runtime.kernel_thread import KernelThread
     from lyra.vesper.runtime.paths import ExecutionPath
@@ -62,7 +62,9 @@ class Comparisons:
         find: FindProgram,
         privacy: Privacy,
         min_successes: int,
+        shared: SharedLog | None = None,
     ) -> None:
+        self._shared = shared  # where the evidence is that of all shards of a cluster
         self._find, self._privacy, self._min_successes = find, privacy, min_successes
         self._keys: dict[str, str] = {}  # of evidence, by the digest of a program
         self._looks: dict[str, _LiveReach] = {}  # by the key of evidence
@@ -123,7 +125,9 @@ class Comparisons:
     def _mark(self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution, outcome: Outcome) -> _Mark:
         """Return the mark that counts an input once, with the parts that its execution reached."""
         is_private = bool(sensitive_inputs(program))
-        secret = self._privacy.sealer.digest("inputs").encode() if is_private else b""
+        secret = b""
+        if is_private:
+            secret = self._privacy.sealer.digest("inputs").encode() if self._shared is None else self._shared.part.key
         is_accepted = is_past_entry(program, inputs, execution, outcome, self._paths["python"].run)
         marks = (ACCEPTED if is_accepted else 0) | (SUCCEEDED if outcome.error is None else 0)
         key = self.key(program)
@@ -169,7 +173,12 @@ class Comparisons:
             **self._ends(program, inputs, execution, (python, direct), hidden),
         }
         self._write("vesper.diverged", row)
-        if self.mode(program) in RELYING_ON_DIRECT:  # never up: a node in a lower mode stays there
+        self._roll_back(program)
+
+    def _roll_back(self, program: NodeProgram) -> None:
+        """Take the direct path out of use after a divergence; a node in a lower mode stays there. The home of a node
+        that shards share does it itself."""
+        if self._shared is None and self.mode(program) in RELYING_ON_DIRECT:
             self._change_mode(program, "shadow_direct", why="a divergence", forced=False)
 
     def _happens_again(self, program: NodeProgram, inputs: Mapping[str, Any], execution: Execution) -> bool:
@@ -240,8 +249,8 @@ class Comparisons:
                 ends = [self._end(path, program, shown.shrunk, execution) for path in ("python", "direct")]
                 row |= self._ends(program, shown.shrunk, execution, ends, ())
             self._write("vesper.diverged", row)
-        if report.divergences and self.mode(program) in RELYING_ON_DIRECT:
-            self._change_mode(program, "shadow_direct", why="a divergence", forced=False)
+        if report.divergences:
+            self._roll_back(program)
 
     # ------------------------------------------------------------------ counting
     def count(
@@ -267,7 +276,10 @@ class Comparisons:
         )
         if waiting >= COUNTED_AT_ONCE:
             for row in self._counters.take(key):
-                self._thread.post(partial(self._write_count, row))
+                if self._shared is not None:
+                    self._shared.post("vesper.compared", row)
+                else:
+                    self._thread.post(partial(self._write_count, row))
 
     def _write_count(self, row: dict[str, Any], kernel: Kernel) -> None:
         self._count_and_watch(row, partial(kernel.core.fact, self._state, ""))
@@ -283,45 +295,56 @@ class Comparisons:
     def flush(self) -> None:
         """Write what was counted, and wait until it is durable."""
         for row in self._counters.take():
-            self._count_and_watch(row, self._write)
+            if self._shared is not None:
+                self._shared.write("vesper.compared", row)
+            else:
+                self._count_and_watch(row, self._write)
 
     # ------------------------------------------------------------------ modes
     def evidence(self, program: NodeProgram) -> NodeEvidence:
         key = self.key(program)
+        if self._shared is not None:
+            self._shared.read(program.node_id, key)
         return self._state.by_digest.get(key) or NodeEvidence(program.node_id, key)
 
     def mode(self, program: NodeProgram) -> str:
+        if self._shared is not None:
+            return self._shared.part.mode(self.key(program))
         evidence = self._state.by_digest.get(self._keys.get(program.digest) or self.key(program))
         return "python_only" if evidence is None else evidence.mode
 
     def set_mode(self, program: NodeProgram, mode: str, *, force: bool) -> None:
         """Change the mode of a node; a promotion needs the evidence for it, unless it is forced."""
-        mode_named(mode)
-        evidence = self.evidence(program)
-        best = highest_mode(evidence, self._min_successes)
-        enough = ORDER.index(mode) <= max(ORDER.index(best), ORDER.index("shadow_direct"))
-        if not enough and not force:
-            lack = lack_of(evidence, mode, self._min_successes)
-            raise ConfigError(
-                f"the evidence for {program.node_id} allows {best}, not {mode}: {lack}",
-                hint="compare more (`vesper verify`), or say --force",
-                key="mode",
-            )
-        self._change_mode(program, mode, why="set by hand", forced=not enough)
+        if self._shared is not None:
+            key = self.key(program)
+            self._shared.ask("set", program.node_id, key, mode=mode, least=self._min_successes, force=force)
+            return
+        forced = check_mode(self.evidence(program), mode, self._min_successes, force=force)
+        self._change_mode(program, mode, why="set by hand", forced=forced)
 
     def promote(self, program: NodeProgram) -> None:
         """Move a node one mode up, if its evidence allows that."""
         evidence = self.evidence(program)
-        here = ORDER.index(evidence.mode)
-        if ORDER.index(highest_mode(evidence, self._min_successes)) > here:
-            self._change_mode(program, ORDER[here + 1], why="the evidence", forced=False)
+        if self._shared is not None:
+            key = self.key(program)
+            self._shared.ask("promote", program.node_id, key, mode=evidence.mode, least=self._min_successes)
+            return
+        higher = find_promotion(evidence, self._min_successes)
+        if higher is not None:
+            self._change_mode(program, higher, why="the evidence", forced=False)
 
     def _change_mode(self, program: NodeProgram, mode: str, *, why: str, forced: bool) -> None:
         row = {"node": program.node_id, "digest": self.key(program), "to": mode, "why": why, "forced": forced}
         self._write("vesper.mode", row)
 
     def _write(self, kind: str, row: dict[str, Any]) -> None:
-        self._thread.write(self._state, kind, row)
+        if self._shared is not None:
+            self._shared.write(kind, row)
+        else:
+            self._thread.write(self._state, kind, row)
+
+    def write_alert(self, row: dict[str, Any]) -> None:
+        self._write("vesper.alert", row)
 
 
 # Executions that wait to be compared, on a thread of their own.

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from itertools import count
@@ -39,6 +40,7 @@ from lyra.vesper.effects.performers import Machines, MachineState, NodeWorld, de
 from lyra.vesper.effects.request import EffectError
 from lyra.vesper.evidence.compare import compare_ends
 from lyra.vesper.evidence.modes import SUCCESSES_MIN, Route, mode_named, prometheus, route
+from lyra.vesper.evidence.shared import SharedLog
 from lyra.vesper.evidence.state import EvidenceState, NodeEvidence
 from lyra.vesper.nodes import Node, load
 from lyra.vesper.repository.folders import Repository, StoredNodes
@@ -66,6 +68,15 @@ if TYPE_CHECKING:
 WATCHED: Final = Route("watched", "")  # the way of an execution under a debugger or a replay
 
 
+class _ClosedWithShard(NamedTuple):
+    """A runtime among the parts of the shard whose evidence it adds to."""
+
+    runtime: Runtime
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self.runtime.close)
+
+
 class NodeCaller(NamedTuple):
     """A program that calls a node: by its key a call that is repeated after a crash is known again."""
 
@@ -74,7 +85,8 @@ class NodeCaller(NamedTuple):
 
 
 class Runtime:
-    """See the module."""
+    """See the module. With `cluster`, the kernel of a shard, modes and evidence are those of all shards of its cluster;
+    the runtime is closed with that kernel."""
 
     def __init__(
         self,
@@ -92,6 +104,7 @@ class Runtime:
         handlers: Iterable[Node] = (),
         budget: Any = None,
         min_successes: int = SUCCESSES_MIN,
+        cluster: Kernel | None = None,
     ) -> None:
         self._store = store if store is not None else "memory"
         self._budget = budget  # of all that its agents spend
@@ -105,7 +118,9 @@ class Runtime:
             custom=custom,
             agents=agents,
         )
-        self.state = EvidenceState()
+        # Of a shard of a cluster: modes and evidence are those of all its shards.
+        self._shared = None if cluster is None else SharedLog(cluster)
+        self.state = EvidenceState() if self._shared is None else self._shared.part.state
         self._machines = MachineState()
         self._stored = StoredNodes()
         self._results = open_results(results)
@@ -123,8 +138,11 @@ class Runtime:
         self.schedule_state = ScheduleState()
         self._records = ExecutionRecords(self.privacy, self._thread.write)
         self._comparisons = Comparisons(
-            self.paths, self.state, self._thread, self.find_program, self.privacy, min_successes
+            self.paths, self.state, self._thread, self.find_program, self.privacy, min_successes, self._shared
         )
+        self._is_closed = False
+        if cluster is not None:
+            cluster.parts[f"{PART} {id(self)}"] = _ClosedWithShard(self)
         self._handlers = tuple(handlers)  # of events, subscribed before interrupted executions resume
         for node in self._handlers:
             self.program(node)  # a node with mistakes handles nothing
@@ -408,7 +426,7 @@ class Runtime:
     def _tell(self, kind: str, row: dict[str, Any]) -> None:
         """Write an alert, or publish a span."""
         if kind in self.state.KINDS:
-            self._thread.write(self.state, kind, row)
+            self._comparisons.write_alert(row)
         else:
             self._thread.post(lambda kernel: kernel.core.publish("", kind, row))
 
@@ -469,6 +487,8 @@ class Runtime:
     def on_event(self, listener: Callable[[Any], Any], kinds: Iterable[str] | None = None) -> None:
         """Be called, on the kernel's thread, with the Events of this runtime: modes, divergences, transitions."""
         wanted = None if kinds is None else tuple(kinds)
+        if self._shared is not None:
+            self._shared.on_event(listener, wanted)
 
         async def listen(kernel: Kernel) -> None:
             kernel.on_event(listener, wanted)
@@ -477,7 +497,13 @@ class Runtime:
 
     def close(self) -> None:
         """Finish the waiting comparisons, write the counts, and close the kernel and the database."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         self._comparisons.waiting.close()
+        if self._shared is not None:
+            with suppress(LyraError):  # its shard is closed; counts that are lost make the evidence smaller
+                self._comparisons.flush()
         if self._thread.is_running:
             self._flush()
         self._thread.close()
@@ -494,7 +520,8 @@ class Runtime:
         self.close()
 
     def _make_kernel(self) -> Kernel:
-        seams = Seams(states=(self.state, self._machines, self._stored, self.schedule_state, *self._records.states))
+        states = (self._machines, self._stored, self.schedule_state, *self._records.states)
+        seams = Seams(states=(self.state, *states) if self._shared is None else states)
         self._space = _make_space(self._store)
         store = self._store if self._space is None else self._space
         kernel = Kernel(store, programs=[node_process], seams=seams, budget=self._budget)

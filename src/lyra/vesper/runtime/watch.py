@@ -217,6 +217,8 @@ async def over_rate(
     for records in (False, True):  # one that is refused counts nowhere
         for user, endpoint, rate in counted:
             result = kernel.check_rate_limit(user, endpoint, record=records)
+            if kernel.core.remote is not None:
+                result = await result
             if not result.allowed:
                 return _refuse(node, rate, result.retry_after_seconds)
     return None

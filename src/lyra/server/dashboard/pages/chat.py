@@ -7,16 +7,18 @@ the page shows the answer when it is loaded again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from lyra.errors import ConfigError, NoSuchSession
 from lyra.server.dashboard.conversation import conversation, speaker
+from lyra.server.dashboard.gathering import Source, Told, gather
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import act_form, link, page, region
 from lyra.server.dashboard.pages.inbox import EVENTS as QUESTION_EVENTS
-from lyra.server.dashboard.pages.inbox import question_card
+from lyra.server.dashboard.pages.inbox import describe_question, question_card
 from lyra.server.dashboard.words import empty, moment, money
 from lyra.server.http.directory import KnownAgent, refuse_if_draining
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
@@ -34,6 +36,13 @@ class ConversationQuery(RequestQuery):
     session_id: str = ""
 
 
+class Talks(msgspec.Struct):
+    """The agents, each with what it is for, and the conversations, the newest first."""
+
+    agents: list[tuple[str, str]]
+    talks: list[Talk]
+
+
 class Talk(NamedTuple):
     """A conversation as the list shows it."""
 
@@ -44,6 +53,7 @@ class Talk(NamedTuple):
     created_at: float
     alive: bool
     cost_micro_usd: int
+    shard: str = ""  # of a cluster: where it is
 
 
 # ---------------------------------------------------------------- the list
@@ -65,16 +75,30 @@ def _agents(call: HttpCall) -> list[KnownAgent]:
     return [agent for agent in call.parts.chats.directory.agents().values() if agent.declaration is not None]
 
 
-def _agent_row(call: HttpCall, agent: KnownAgent, chosen: str) -> Html:
-    about = "" if agent.declaration is None else agent.declaration.description
-    current = "true" if agent.name == chosen else None
-    name = tag("a", agent.name, href=link(call, "chat", agent.name), aria_current=current)
-    return tag("li", name, tag("p", about, class_="note") if about else None, data_key=agent.name)
+async def _read(call: HttpCall) -> Talks:
+    agents = [(row.name, "" if row.declaration is None else row.declaration.description) for row in _agents(call)]
+    return Talks(agents, _talks(call))
+
+
+def _join(_call: HttpCall, told: Sequence[Told[Talks]]) -> Talks:
+    agents = {name: about for _, told_here in told for name, about in told_here.agents}
+    talks = [talk._replace(shard=shard) for shard, told_here in told for talk in told_here.talks]
+    return Talks(list(agents.items()), sorted(talks, key=lambda talk: -talk.created_at)[:_LISTED_MAX])
+
+
+SOURCE: Final = Source("conversations", Talks, _read, _join)
+
+
+def _agent_row(call: HttpCall, name: str, about: str, chosen: str) -> Html:
+    current = "true" if name == chosen else None
+    named = tag("a", name, href=link(call, "chat", name), aria_current=current)
+    return tag("li", named, tag("p", about, class_="note") if about else None, data_key=name)
 
 
 def _talk_row(call: HttpCall, talk: Talk, now: float, chosen: str) -> Html:
     title = talk.title if len(talk.title) <= _TITLE_CHARS else f"{talk.title[: _TITLE_CHARS - 1]}…"
-    address = link(call, "chat", talk.agent, query={"session_id": talk.session_id})
+    there = [f"shards/{talk.shard}/chat"] if talk.shard else ["chat"]
+    address = link(call, *there, talk.agent, query={"session_id": talk.session_id})
     current = "true" if talk.session_id == chosen else None
     figures = tag(
         "p", talk.agent, " · ", moment(talk.created_at, now), " · ", money(talk.cost_micro_usd), class_="note"
@@ -83,10 +107,10 @@ def _talk_row(call: HttpCall, talk: Talk, now: float, chosen: str) -> Html:
     return tag("li", name, figures, data_key=talk.session_id)
 
 
-def _side(call: HttpCall, *, agent: str = "", session_id: str = "") -> Html:
+def _side(call: HttpCall, known: Talks, *, agent: str = "", session_id: str = "") -> Html:
     now = call.now
-    talks = [_talk_row(call, talk, now, session_id) for talk in _talks(call)]
-    agents = [_agent_row(call, row, "" if session_id else agent) for row in _agents(call)]
+    talks = [_talk_row(call, talk, now, session_id) for talk in known.talks]
+    agents = [_agent_row(call, name, about, "" if session_id else agent) for name, about in known.agents]
     listed = tag("ul", talks, class_="plain") if talks else tag("p", "None yet.", class_="note")
     body = join(
         tag("h2", "Agents"),
@@ -156,7 +180,8 @@ def _head(call: HttpCall, known: KnownAgent, handle: AgentProcess[Any] | None) -
 def _questions(call: HttpCall, pid: str) -> Html:
     """Return what the agent asks a person in this conversation, answered here as in the inbox."""
     now = call.now
-    cards = [question_card(call, row, now) for row in call.kernel.interrupts.pending(pid)] if pid else []
+    asked = call.kernel.interrupts.pending(pid) if pid else ()
+    cards = [question_card(call, describe_question(call, row), now) for row in asked]
     return region(call, "asked", QUESTION_EVENTS, tag("div", cards, class_="questions"), aria_label="Questions to you")
 
 
@@ -205,11 +230,12 @@ _LEAD: Final = (
 
 
 async def _chat(call: HttpCall) -> RawAnswer:
-    agents = _agents(call)
+    known = await gather(call, SOURCE)
+    agents = known.agents
     what = "Choose an agent to talk to it." if agents else "Agents that can be talked to are listed here."
     command = "" if agents else "kernel.register_agent('helper', Agent('helper', model=…))"
     place = tag("section", empty(what, command))
-    return page(call, "Chat", tag("div", _side(call), place, class_="chat"), scripts=("chat.js",), lead=_LEAD)
+    return page(call, "Chat", tag("div", _side(call, known), place, class_="chat"), scripts=("chat.js",), lead=_LEAD)
 
 
 async def _conversation(call: HttpCall) -> RawAnswer:
@@ -225,7 +251,7 @@ async def _conversation(call: HttpCall) -> RawAnswer:
         _composer(call, known.name, session_id, is_running=is_running),
         class_="conversation",
     )
-    side = _side(call, agent=known.name, session_id=session_id)
+    side = _side(call, await _read(call), agent=known.name, session_id=session_id)
     scripts = ("chat.js", "inbox.js")
     return page(call, known.name, tag("div", side, body, class_="chat"), scripts=scripts)
 

@@ -14,8 +14,9 @@ import msgspec
 
 from lyra.core.checking.check import one_of
 from lyra.observe.history.time_series import RESOLUTIONS, FigurePoint
+from lyra.server.dashboard.gathering import Source, Told, gather
 from lyra.server.dashboard.html import Html, TableColumn, TableRow, join, table, tag
-from lyra.server.dashboard.layout import link, nothing_yet, page, past_note, region
+from lyra.server.dashboard.layout import PAGE_WAIT_S, link, nothing_yet, page, past_note, region
 from lyra.server.dashboard.words import PLOT_SCRIPT, SERIES_MAX, PlotColumn, PlotStep, money, pills, plot
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer, RequestQuery
 from lyra.server.http.past.records import CostSum
@@ -55,6 +56,37 @@ def _address(call: HttpCall, query: CostPageQuery, **changes: Any) -> str:
     return link(call, "costs", query=values)
 
 
+class Costs(msgspec.Struct):
+    """The sums and figures to show, and whether the time before the server began is still being read."""
+
+    sums: list[CostSum]
+    points: list[FigurePoint]
+    is_reading: bool
+
+
+async def _read(call: HttpCall) -> Costs:
+    records, query = call.parts.records, call.query.check(call.kernel.get_system_status().uptime_seconds)
+    if call.endpoint.group == "data":
+        await records.load_past_within(PAGE_WAIT_S)
+    points = records.series.points(query.range, call.now, call.caller.owns)
+    return Costs(_sums(call, query), points, records.is_reading)
+
+
+def _join(_call: HttpCall, told: Sequence[Told[Costs]]) -> Costs:
+    points: dict[float, FigurePoint] = {}
+    for _, costs in told:
+        for point in costs.points:
+            if point.started_at in points:
+                points[point.started_at].merge(point)
+            else:
+                points[point.started_at] = point
+    sums = [total for _, costs in told for total in costs.sums]
+    return Costs(sums, [points[at] for at in sorted(points)], any(costs.is_reading for _, costs in told))
+
+
+SOURCE: Final = Source("costs", Costs, _read, _join, CostPageQuery)
+
+
 def _sums(call: HttpCall, query: CostPageQuery) -> list[CostSum]:
     wanted = CostFilter(query.chosen, query.days)
     return filter_sums(call.parts.records.sums(), wanted, call.caller, call.now)
@@ -62,16 +94,15 @@ def _sums(call: HttpCall, query: CostPageQuery) -> list[CostSum]:
 
 async def _costs(call: HttpCall) -> RawAnswer:
     query: CostPageQuery = call.query.check(call.kernel.get_system_status().uptime_seconds)
-    note = await past_note(call)
-    sums = _sums(call, query)
-    points = call.parts.records.series.points(query.range, call.now, call.caller.owns)
+    note = await past_note(call) if call.parts.whole is None else None
+    costs = await gather(call, SOURCE)
     return page(
         call,
         "Costs",
         _choices(call, query),
-        region(call, "spend", ("model.called",), note, *_spend(call, query, sums), every_ms=2_000),
+        region(call, "spend", ("model.called",), note, *_spend(call, query, costs), every_ms=2_000),
         tag("div", _ranges(call, query), class_="bar"),
-        region(call, "series", ("model.called", "child.restarting"), _over_time(query, points), every_ms=2_000),
+        region(call, "series", ("model.called", "child.restarting"), _over_time(query, costs.points), every_ms=2_000),
         scripts=(PLOT_SCRIPT,),
         lead="What calls of models cost and how long they took.",
     )
@@ -114,8 +145,9 @@ def _ranges(call: HttpCall, query: CostPageQuery) -> Html:
 
 
 # ---------------------------------------------------------------- spend
-def _spend(call: HttpCall, query: CostPageQuery, sums: Sequence[CostSum]) -> list[Html]:
-    if not sums and call.parts.records.is_reading:
+def _spend(call: HttpCall, query: CostPageQuery, costs: Costs) -> list[Html]:
+    sums = costs.sums
+    if not sums and costs.is_reading:
         return [tag("div", class_="to-come")]
     if not sums:
         return [nothing_yet(call, "What calls of models cost stands here, by day.")]
@@ -234,8 +266,9 @@ def _compute_cached_share(point: FigurePoint) -> float | None:
 
 
 async def _costs_csv(call: HttpCall) -> RawAnswer:
-    await call.parts.records.load_past()
-    sums = _sums(call, call.query.check(call.kernel.get_system_status().uptime_seconds))
+    if call.parts.whole is None:
+        await call.parts.records.load_past()
+    sums = (await gather(call, SOURCE)).sums
     headers = {"content-disposition": 'attachment; filename="costs.csv"'}
     return RawAnswer(costs_csv(sums).encode("utf-8", "replace"), "text/csv; charset=utf-8", 200, headers)
 

@@ -7,14 +7,17 @@ page again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from lyra.core.checking.check import one_of
 from lyra.core.codec import to_plain
+from lyra.core.ids import to_address
 from lyra.core.secrets.visible import visible
 from lyra.kernel.interrupts.service import unknown_interrupt
+from lyra.server.dashboard.gathering import Source, Told, gather
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import act_form, link, page, region
 from lyra.server.dashboard.words import empty, moment, render_copyable_id, state
@@ -91,23 +94,66 @@ def _render_visible(text: str) -> str:
     return "\n".join(map(visible, text.split("\n")))
 
 
-def _asker(call: HttpCall, interrupt: Interrupt) -> Html:
-    """Who asks: the process by its name, its agent, and the process that it works for."""
+class Question(msgspec.Struct, kw_only=True):
+    """A question as it is shown: `asker` is the name of the process, "" where that is gone; `above` is the process that
+    it works for."""
+
+    id: str
+    pid: str
+    kind: str
+    question: str
+    message: str
+    status: str
+    created_at: float
+    due: float | None
+    resolved_at: float | None
+    data: str  # what came with it, as JSON
+    answer: str
+    asker: str = ""
+    above: str = ""
+    above_name: str = ""
+
+
+def describe_question(call: HttpCall, interrupt: Interrupt) -> Question:
+    """Return a question with who asks it."""
+    question = Question(
+        id=interrupt.id,
+        pid=interrupt.pid,
+        kind=interrupt.kind,
+        question=interrupt.question,
+        message=interrupt.message,
+        status=interrupt.status,
+        created_at=interrupt.created_at,
+        due=interrupt.due,
+        resolved_at=interrupt.resolved_at,
+        data=""
+        if interrupt.data in (None, {}, [])
+        else msgspec.json.encode(interrupt.data, enc_hook=to_plain).decode(),
+        answer=_answer_words(interrupt),
+    )
     process = call.kernel.processes.get(interrupt.pid)
-    if process is None:
-        return render_copyable_id(interrupt.pid)
-    agent = process.program.partition("agent:")[2]
-    name = process.name or agent or process.pid
-    parent = process.parent
-    above = None if parent is None else join(" for ", _process_link(call, parent.pid, parent.name or parent.pid))
-    return join(_process_link(call, process.pid, name), above)
+    if process is not None:
+        question.asker = process.name or process.program.partition("agent:")[2] or process.pid
+        if process.parent is not None:
+            question.above, question.above_name = process.parent.pid, process.parent.name or process.parent.pid
+        elif call.kernel.core.remote is not None:
+            question.above = question.above_name = call.kernel.core.remote.acts.parents.get(process.pid, "")
+    return question
+
+
+def _asker(call: HttpCall, question: Question) -> Html:
+    """Who asks: the process by its name, and the process that it works for."""
+    if not question.asker:
+        return render_copyable_id(question.pid)
+    above = join(" for ", _process_link(call, question.above, question.above_name)) if question.above else None
+    return join(_process_link(call, question.pid, question.asker), above)
 
 
 def _process_link(call: HttpCall, pid: str, name: str) -> Html:
     return tag("a", name, href=link(call, "processes", pid))
 
 
-def _facts(call: HttpCall, interrupt: Interrupt, way: Way, now: float) -> Html:
+def _facts(call: HttpCall, interrupt: Question, way: Way, now: float) -> Html:
     rows: list[Child] = [tag("dt", "Asks"), tag("dd", _asker(call, interrupt))]
     for label, words in way.consequences:
         rows += [tag("dt", label), tag("dd", words)]
@@ -119,14 +165,14 @@ def _facts(call: HttpCall, interrupt: Interrupt, way: Way, now: float) -> Html:
     return tag("dl", *rows, class_="facts")
 
 
-def _data(interrupt: Interrupt) -> Html | None:
-    if interrupt.data in (None, {}, []):
+def _data(interrupt: Question) -> Html | None:
+    if not interrupt.data:
         return None
-    plain = msgspec.json.format(msgspec.json.encode(interrupt.data, enc_hook=to_plain), indent=2).decode()
+    plain = msgspec.json.format(interrupt.data, indent=2)
     return tag("details", tag("summary", "What came with it"), tag("pre", tag("code", plain)))
 
 
-def question_card(call: HttpCall, interrupt: Interrupt, now: float) -> Html:
+def question_card(call: HttpCall, interrupt: Question, now: float) -> Html:
     """One question that waits, as a form."""
     way = WAYS.get(interrupt.kind, _OTHER)
     buttons = [
@@ -192,19 +238,19 @@ def _answer_words(interrupt: Interrupt) -> str:
     return ": ".join(part for part in (word, given.text) if part)
 
 
-def _render_ended_row(call: HttpCall, interrupt: Interrupt, now: float) -> Html:
+def _render_ended_row(call: HttpCall, interrupt: Question, now: float) -> Html:
     return tag(
         "tr",
         tag("td", state(interrupt.status)),
         tag("td", _render_visible(interrupt.question or interrupt.message)),
-        tag("td", _answer_words(interrupt)),
+        tag("td", interrupt.answer),
         tag("td", _asker(call, interrupt)),
         tag("td", moment(interrupt.resolved_at, now), class_="figure-cell"),
         data_key=interrupt.id,
     )
 
 
-def _render_ended_table(call: HttpCall, rows: list[Interrupt], now: float) -> Html | None:
+def _render_ended_table(call: HttpCall, rows: list[Question], now: float) -> Html | None:
     if not rows:
         return None
     head = tag("tr", [tag("th", text, scope="col") for text in ("", "Question", "Answer", "Asked by", "When")])
@@ -214,11 +260,34 @@ def _render_ended_table(call: HttpCall, rows: list[Interrupt], now: float) -> Ht
     return join(tag("h2", "Answered lately"), scroll)
 
 
+class Questions(msgspec.Struct):
+    waiting: list[Question]
+    ended: list[Question]  # the last ones
+
+
+async def _read(call: HttpCall) -> Questions:
+    rows = _list_visible(call)
+    ended = sorted((row for row in rows if row.status != "pending"), key=lambda row: -(row.resolved_at or 0.0))
+    waiting = [describe_question(call, row) for row in rows if row.status == "pending"]
+    return Questions(waiting, [describe_question(call, row) for row in ended[:_ENDED_SHOWN]])
+
+
+def _join(_call: HttpCall, told: Sequence[Told[Questions]]) -> Questions:
+    for shard, questions in told:
+        for row in (*questions.waiting, *questions.ended):
+            row.pid, row.above = to_address(shard, row.pid), to_address(shard, row.above)
+    waiting = sorted((row for _, questions in told for row in questions.waiting), key=lambda row: row.created_at)
+    ended = sorted((row for _, questions in told for row in questions.ended), key=lambda row: -(row.resolved_at or 0.0))
+    return Questions(waiting, ended[:_ENDED_SHOWN])
+
+
+SOURCE: Final = Source("questions", Questions, _read, _join)
+
+
 async def _inbox(call: HttpCall) -> RawAnswer:
     now = call.now
-    rows = _list_visible(call)
-    waiting = [row for row in rows if row.status == "pending"]
-    ended = sorted((row for row in rows if row.status != "pending"), key=lambda row: -(row.resolved_at or 0.0))
+    questions = await gather(call, SOURCE)
+    waiting, ended = questions.waiting, questions.ended
     what = "No question waits for you. Agents that ask a person, or need a permission, show up here."
     cards = [question_card(call, row, now) for row in waiting] or empty(what, "await ctx.ask('Publish?')")
     keys = [tag("kbd", key) for key in "jkyne"]
@@ -228,9 +297,7 @@ async def _inbox(call: HttpCall) -> RawAnswer:
         "Inbox: interrupts",
         tag("div", hint, class_="note keys-hint"),
         region(call, "questions", EVENTS, tag("div", cards, class_="questions"), aria_label="Questions that wait"),
-        region(
-            call, "ended", EVENTS, _render_ended_table(call, ended[:_ENDED_SHOWN], now), aria_label="Ended questions"
-        ),
+        region(call, "ended", EVENTS, _render_ended_table(call, ended, now), aria_label="Ended questions"),
         scripts=("inbox.js",),
     )
 

@@ -5,16 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from lyra.server.dashboard.html import Child, Html, tag
-from lyra.server.dashboard.layout import PAGE_HEADERS, act_form, figures_region, link, nothing_yet, page, region
-from lyra.server.dashboard.sentences import SENTENCES, EventSentences, lines_list
+import msgspec
+
+from lyra.core.ids import to_address
+from lyra.server.dashboard.cluster import hosts_region
+from lyra.server.dashboard.gathering import NOTHING, Source, Told, gather
+from lyra.server.dashboard.html import Child, Html, join, tag
+from lyra.server.dashboard.layout import (
+    PAGE_HEADERS,
+    act_form,
+    figures_region,
+    link,
+    missing_region,
+    nothing_yet,
+    page,
+    region,
+)
+from lyra.server.dashboard.pages.processes import join_rows
+from lyra.server.dashboard.sentences import SENTENCES, EventLine, EventSentences, lines_list
 from lyra.server.dashboard.words import empty, money, state
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.http.live_tree import TREE_EVENTS, LiveTree, ProcessRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from lyra.kernel.kernel import Kernel
 
 
@@ -26,19 +39,19 @@ _LINES: Final = 60
 
 async def _overview(call: HttpCall) -> RawAnswer:
     wanted = call.headers.get("x-region", "")  # each region costs something: render the one that is asked for
+    seen = await gather(call, SOURCE)
     parts: list[Child] = []
-    lines = call.parts.get_shared(EventSentences)
-    tree = call.parts.get_shared(LiveTree)
     if wanted in ("", "tree"):
         heading = _heading("Processes", tag("a", "All processes", href=link(call, "processes")))
-        parts.append(region(call, "tree", TREE_EVENTS, heading, _excerpt(call, tree), every_ms=300, data_hold=True))
+        parts.append(region(call, "tree", TREE_EVENTS, heading, _excerpt(call, seen), every_ms=300, data_hold=True))
     if wanted in ("", "events"):
-        rows = lines.last(call.caller, _LINES)
-        links = {row.pid: link(call, "processes", row.pid) for row in rows if row.pid in call.kernel.processes}
-        listed = lines_list(rows, links) if rows else empty("What happens is told here, as it happens.")
+        links = {pid: link(call, "processes", pid) for pid in seen.pages}
+        listed = lines_list(seen.lines, links) if seen.lines else empty("What happens is told here, as it happens.")
         heading = _heading("Events", tag("span", "newest first", class_="note"))
         parts.append(region(call, "events", tuple(SENTENCES), heading, listed, data_hold=True))
     above = welcome(call) if not wanted else None
+    if call.parts.whole is not None and wanted in ("", "hosts"):
+        above = await hosts_region(call)
     return page(call, "Overview", above, tag("div", parts, class_="columns overview"), wide=True)
 
 
@@ -46,28 +59,66 @@ def _heading(words: str, beside: Html) -> Html:
     return tag("div", tag("h2", words), beside, class_="bar spread")
 
 
-def _excerpt(call: HttpCall, tree: LiveTree) -> Html:
-    roots, total = tree.roots(call.caller, _ROWS_MAX)
-    if not roots:
+class Seen(msgspec.Struct):
+    """What the overview shows: rows of the tree with their depth, how many it has besides, and what happened. `pages`
+    are the processes that have a page."""
+
+    rows: list[tuple[int, ProcessRow]] = []
+    left: int = 0
+    lines: list[EventLine] = []
+    pages: list[str] = []
+
+
+async def _read(call: HttpCall) -> Seen:
+    wanted, seen = call.headers.get("x-region", ""), Seen()
+    if wanted in ("", "tree"):
+        seen.rows, seen.left = _walk(call, call.parts.get_shared(LiveTree))
+    if wanted in ("", "events"):
+        seen.lines = call.parts.get_shared(EventSentences).last(call.caller, _LINES)
+        seen.pages = [line.pid for line in seen.lines if line.pid in call.kernel.processes]
+    return seen
+
+
+def _join(_call: HttpCall, told: Sequence[Told[Seen]]) -> Seen:
+    rows = join_rows((shard, seen.rows) for shard, seen in told)
+    lines = [
+        line._replace(pid=to_address(shard, line.pid), number=line.number * len(told) + index)
+        for index, (shard, seen) in enumerate(told)
+        for line in seen.lines
+    ]
+    return Seen(
+        rows[:_ROWS_MAX],
+        sum(seen.left for _, seen in told) + max(0, len(rows) - _ROWS_MAX),
+        sorted(lines, key=lambda line: -line.time)[:_LINES],
+        [to_address(shard, pid) for shard, seen in told for pid in seen.pages],
+    )
+
+
+SOURCE: Final = Source("overview", Seen, _read, _join)
+
+
+def _excerpt(call: HttpCall, seen: Seen) -> Html:
+    if not seen.rows:
         return nothing_yet(call, "Live processes are shown here.")
-    return tag("ul", list(_walk(call, tree, roots, total)), class_="tree", tabindex="0", aria_label="Processes")
+    lines = [_line(call, row, depth) for depth, row in seen.rows]
+    if seen.left:
+        lines.append(tag("li", f"and {seen.left} more", class_="note", data_depth=0, data_key="more"))
+    return tag("ul", lines, class_="tree", tabindex="0", aria_label="Processes")
 
 
-def _walk(call: HttpCall, tree: LiveTree, roots: list[ProcessRow], total: int) -> Iterator[Html]:
-    """Lines of the tree, parents before their children, until there are enough. The number of a large family stands
-    beside its parent."""
+def _walk(call: HttpCall, tree: LiveTree) -> tuple[list[tuple[int, ProcessRow]], int]:
+    """Return rows of the tree, parents before their children, until there are enough; and how many are left. The number
+    of a large family stands beside its parent."""
+    roots, total = tree.roots(call.caller, _ROWS_MAX)
     todo = [(0, row) for row in reversed(roots)]
-    count = 0
-    while todo and count < _ROWS_MAX:
+    rows: list[tuple[int, ProcessRow]] = []
+    while todo and len(rows) < _ROWS_MAX:
         depth, row = todo.pop()
-        count += 1
-        yield _line(call, row, depth)
+        rows.append((depth, row))
         if row.children and depth < _DEPTH_MAX:
             children = tree.children(row.pid, call.caller, _CHILDREN_MAX)
             todo += [(depth + 1, child) for child in reversed(children)]
-    left = len(todo) + total - len(roots)
-    if left:
-        yield tag("li", f"and {left} more", class_="note", data_depth=0, data_key="more")
+    return rows, len(todo) + total - len(roots)
 
 
 def _line(call: HttpCall, row: ProcessRow, depth: int) -> Html:
@@ -93,7 +144,10 @@ def _line(call: HttpCall, row: ProcessRow, depth: int) -> Html:
 
 
 async def _figures(call: HttpCall) -> RawAnswer:
-    return RawAnswer(figures_region(call).encode(), "text/html; charset=utf-8", 200, PAGE_HEADERS)
+    await gather(call, NOTHING)
+    return RawAnswer(
+        join(figures_region(call), missing_region(call)).encode(), "text/html; charset=utf-8", 200, PAGE_HEADERS
+    )
 
 
 # A short explanation above the overview, for a kernel that is shown to people who do not know it, such as a demo.

@@ -6,10 +6,15 @@ the rows that are seen (`static/process_grid.js`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final
 from urllib.parse import urlencode
 
+import msgspec
+
+from lyra.core.ids import to_address
+from lyra.server.dashboard.gathering import Source, Told, gather
 from lyra.server.dashboard.html import Html, tag
 from lyra.server.dashboard.layout import link, nothing_yet, page, region
 from lyra.server.dashboard.words import money, state
@@ -40,13 +45,8 @@ class ProcessesQuery(RequestQuery):
 
 async def _processes(call: HttpCall) -> RawAnswer:
     query: ProcessesQuery = call.query
-    first = max(0, query.page - 1) * _PAGE_ROWS
-    if query.q or query.state:
-        rows = _tree_order(_select_rows(call, query))
-        total, shown = len(rows), rows[first : first + _PAGE_ROWS]
-    else:
-        tree = call.parts.get_shared(LiveTree)
-        total, shown = tree.count(call.caller), list(islice(tree.walk(call.caller), first, first + _PAGE_ROWS))
+    listed = await gather(call, SOURCE)
+    total, shown = listed.total, listed.rows
     if not total and not query.q and not query.state:
         content = nothing_yet(call, "Every process is shown here, below the one that started it.")
     else:
@@ -65,6 +65,44 @@ async def _processes(call: HttpCall) -> RawAnswer:
     )
 
 
+class Listed(msgspec.Struct):
+    """Rows of one page of the list with their depth, and how many there are."""
+
+    rows: list[tuple[int, ProcessRow]]
+    total: int
+
+
+async def _read(call: HttpCall) -> Listed:
+    query: ProcessesQuery = call.query
+    last = max(1, query.page) * _PAGE_ROWS
+    first = 0 if call.endpoint.group == "data" else last - _PAGE_ROWS  # rows of other shards may stand between
+    if query.q or query.state:
+        rows = tree_order(_select_rows(call, query))
+        return Listed(rows[first:last], len(rows))
+    tree = call.parts.get_shared(LiveTree)
+    return Listed(list(islice(tree.walk(call.caller), first, last)), tree.count(call.caller))
+
+
+def _join(call: HttpCall, told: Sequence[Told[Listed]]) -> Listed:
+    last = max(1, call.query.page) * _PAGE_ROWS
+    rows = join_rows((shard, listed.rows) for shard, listed in told)
+    return Listed(rows[last - _PAGE_ROWS : last], sum(listed.total for _, listed in told))
+
+
+SOURCE: Final = Source("processes", Listed, _read, _join, ProcessesQuery)
+
+
+def join_rows(told: Iterable[Told[list[tuple[int, ProcessRow]]]]) -> list[tuple[int, ProcessRow]]:
+    """Return the rows of several shards under their addresses, each below its parent, wherever that is."""
+    return tree_order(
+        [
+            row._replace(pid=to_address(shard, row.pid), parent=to_address(shard, row.parent))
+            for shard, rows in told
+            for _, row in rows
+        ]
+    )
+
+
 def _select_rows(call: HttpCall, query: ProcessesQuery) -> list[ProcessRow]:
     tree = call.parts.get_shared(LiveTree)
     needle = query.q.strip().lower()
@@ -78,7 +116,7 @@ def _select_rows(call: HttpCall, query: ProcessesQuery) -> list[ProcessRow]:
     ]
 
 
-def _tree_order(rows: list[ProcessRow]) -> list[tuple[int, ProcessRow]]:
+def tree_order(rows: list[ProcessRow]) -> list[tuple[int, ProcessRow]]:
     """Rows with their depth, each below its parent."""
     below: dict[str, list[ProcessRow]] = {}
     known = {row.pid for row in rows}

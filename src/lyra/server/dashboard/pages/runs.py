@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import nlargest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
+
+from lyra.core.ids import to_address
 from lyra.core.naming import SUPERVISE
+from lyra.server.dashboard.gathering import Source, Told, gather
 from lyra.server.dashboard.html import Child, Html, TableColumn, TableRow, join, table, tag
 from lyra.server.dashboard.layout import link, nothing_yet, page, region
 from lyra.server.dashboard.words import empty, end_state, moment, money, render_copyable_id, state
@@ -54,7 +59,7 @@ class RunLine(NamedTuple):
     pid: str
     name: str
     kind: str
-    state: Html
+    state: str  # HTML
     micro_usd: int | None
     began_at: float
     what: str = ""
@@ -138,7 +143,15 @@ async def _vega_lines(call: HttpCall, limit: int) -> list[RunLine]:
     return lines
 
 
-async def _runs(call: HttpCall) -> RawAnswer:
+class Runs(msgspec.Struct):
+    """The lines to show, how many fit besides, and whether there is any run."""
+
+    lines: list[RunLine]
+    hidden: int
+    is_any: bool
+
+
+async def _read(call: HttpCall) -> Runs:
     query: RunsQuery = call.query
     vega = await _vega_lines(call, _VEGA_SHOWN if query.kind == "vega" else _VEGA_AMONG_ALL)
     runs = _list_own_runs(call)
@@ -147,11 +160,25 @@ async def _runs(call: HttpCall) -> RawAnswer:
         fitting = [process for process in runs if query.fits(process.pid, *_names(call, process))]
     newest = nlargest(_SHOWN, fitting, key=lambda process: process.created_at)
     lines = [*_lines(call, newest), *(line for line in vega if query.fits(line.pid, line.kind, line.name, line.what))]
-    rows = [_row(call, line) for line in lines[:_SHOWN]]
-    content: Child = (
-        table("Runs", _COLUMNS, rows, name="runs-table") if rows else _nothing(call, is_any=bool(runs or vega))
-    )
-    hidden = len(fitting) - len(newest) + len(lines) - len(rows)
+    return Runs(lines[:_SHOWN], len(fitting) - len(newest) + max(0, len(lines) - _SHOWN), bool(runs or vega))
+
+
+def _join(_call: HttpCall, told: Sequence[Told[Runs]]) -> Runs:
+    lines = [line._replace(pid=to_address(shard, line.pid)) for shard, runs in told for line in runs.lines]
+    lines.sort(key=lambda line: (line.kind == "vega", -line.began_at))
+    hidden = sum(runs.hidden for _, runs in told) + max(0, len(lines) - _SHOWN)
+    return Runs(lines[:_SHOWN], hidden, any(runs.is_any for _, runs in told))
+
+
+SOURCE: Final = Source("runs", Runs, _read, _join, RunsQuery)
+
+
+async def _runs(call: HttpCall) -> RawAnswer:
+    query: RunsQuery = call.query
+    runs = await gather(call, SOURCE)
+    rows = [_row(call, line) for line in runs.lines]
+    content: Child = table("Runs", _COLUMNS, rows, name="runs-table") if rows else _nothing(call, is_any=runs.is_any)
+    hidden = runs.hidden
     more = tag("p", f"{hidden:,} older runs are not shown: narrow the list.", class_="note") if hidden > 0 else None
     return page(call, "Runs", _filter(call, query), region(call, "runs", _EVENTS, content, more, every_ms=1_000))
 
@@ -174,7 +201,7 @@ def _row(call: HttpCall, line: RunLine) -> TableRow:
         (
             join(name, " ", about),
             line.kind,
-            line.state,
+            Html(line.state),
             money(line.micro_usd),
             moment(line.began_at, call.now),
             render_copyable_id(line.pid),

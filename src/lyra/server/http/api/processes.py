@@ -47,7 +47,8 @@ class ProcessView(msgspec.Struct, kw_only=True):
 
 
 class ProcessTree(msgspec.Struct, kw_only=True):
-    """A process and those that it started."""
+    """A process and those that it started; one on another shard is named by its address, in the state
+    `elsewhere`."""
 
     pid: str
     state: str
@@ -87,8 +88,12 @@ class Accepted(msgspec.Struct):
 
 
 def process_view(call: HttpCall, block: ProcessControlBlock) -> ProcessView:
-    kernel = call.kernel
+    kernel, remote = call.kernel, call.kernel.core.remote
     process = kernel.processes.get(block.pid)
+    parent_pid, child_pids = block.parent_pid, block.child_pids
+    if remote is not None:  # those on other shards, by their addresses
+        parent_pid = parent_pid or remote.acts.parents.get(block.pid, "")
+        child_pids = (*child_pids, *remote.ties.children.get(block.pid, ()))
     return ProcessView(
         pid=block.pid,
         state=block.state,
@@ -98,8 +103,8 @@ def process_view(call: HttpCall, block: ProcessControlBlock) -> ProcessView:
         user_id=block.user_id or find_owner_by_pid(kernel, block.pid, process),
         session_id=block.session_id,
         request_id=block.request_id,
-        parent_pid=block.parent_pid,
-        child_pids=block.child_pids,
+        parent_pid=parent_pid,
+        child_pids=child_pids,
         created_at=block.created_at,
         started_at=block.started_at,
         completed_at=block.completed_at,
@@ -180,12 +185,17 @@ def _tree(call: HttpCall, pid: str, depth: int) -> ProcessTree:
     block = call.kernel.get_process(pid)
     process = call.kernel.processes.get(pid)
     children = block.child_pids if depth < _DEPTH_MAX else ()
+    remote = call.kernel.core.remote
+    elsewhere = () if remote is None else remote.ties.children.get(pid, ())
     return ProcessTree(
         pid=pid,
         state=block.state,
         name=None if process is None else process.name,
         program=block.current_service,
-        children=[_tree(call, child, depth + 1) for child in children if call.kernel.lifecycle.find(child) is not None],
+        children=[
+            *(_tree(call, child, depth + 1) for child in children if call.kernel.lifecycle.find(child) is not None),
+            *(ProcessTree(pid=at, state="elsewhere", name=None, program="", children=[]) for at in elsewhere),
+        ],
     )
 
 

@@ -20,6 +20,7 @@ class ServiceView(msgspec.Struct, kw_only=True):
     max_concurrent: int
     current_load: int
     last_health_check: float | None
+    shard: str = ""  # of a cluster: the one that has it, where that is another
 
 
 class ServiceList(msgspec.Struct):
@@ -41,7 +42,8 @@ class DispatchAnswer(msgspec.Struct, kw_only=True):
 
 
 def _view(info: ServiceInfo) -> ServiceView:
-    return ServiceView(**{name: getattr(info, name) for name in ServiceView.__struct_fields__})
+    fields = {name: getattr(info, name) for name in ServiceView.__struct_fields__ if name != "shard"}
+    return ServiceView(**fields, shard=info.metadata.get("shard", ""))
 
 
 async def list_services(call: HttpCall) -> ServiceList:

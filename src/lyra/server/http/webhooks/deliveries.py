@@ -26,7 +26,7 @@ from lyra.core.policies.retry import Backoff, Retry
 from lyra.core.rights.capability import Grant
 from lyra.core.user_folders import data_folder
 from lyra.errors import ConfigError, Corrupt, EffectFailed, LyraError, Overloaded, ToolError
-from lyra.server.owners import OwnedPid, OwnedProcesses, owner_if_known, spawn_for
+from lyra.server.owners import OwnedPid, OwnedProcesses, draw_id, owner_if_known, spawn_for
 
 if TYPE_CHECKING:
     from lyra.core.event import Event
@@ -224,7 +224,7 @@ class Deliveries:
             raise ConfigError("name the kinds of events", hint='such as ["process.terminated"]', key="kinds")
         if len(self.webhooks.list_for(caller)) >= SERVER_WEBHOOKS_MAX:
             raise Overloaded(f"{SERVER_WEBHOOKS_MAX} webhooks, the most there may be", hint="remove one")
-        webhook_id = self._kernel.entropy.text(16)
+        webhook_id = draw_id(self._kernel, 16)
         pid = self.webhooks.claim(webhook_id, caller)
         await spawn_for(self._kernel, caller.user_id, webhook, url, kinds, pid=pid)
         return webhook_id, secret_of(self.key, webhook_id)

@@ -17,7 +17,7 @@ from lyra.errors import Unauthenticated
 from lyra.server.http.problems import HttpRefusal
 from lyra.server.http.webhooks.deliveries import Deliveries, is_signed, secret_of
 from lyra.server.identity import Caller
-from lyra.server.owners import OwnedPid, OwnedProcesses, spawn_for
+from lyra.server.owners import OwnedPid, OwnedProcesses, draw_id, spawn_for
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -74,7 +74,7 @@ class IncomingHooks:
 
     async def add(self, caller: Caller, target: HookTarget) -> tuple[str, str]:
         """Begin to take what is sent; the id of the hook and its secret."""
-        hook_id = self._kernel.entropy.text(24)
+        hook_id = draw_id(self._kernel, 24)
         pid = self.hooks.claim(hook_id, caller)
         await spawn_for(self._kernel, caller.user_id, incoming_hook, target.pid, target.agent, pid=pid)
         return hook_id, secret_of(self._deliveries.key, hook_id)

@@ -61,7 +61,9 @@ async def _accept(call: A2aCall) -> LiveTask:
     """Return the task that a message belongs to, once the server has the message."""
     http, message = call.http, call.params.message
     refuse_if_draining(http.parts.is_draining)
-    check_work_limits(http.kernel, http.caller.user_id, _LIMITED_AS)
+    asked = check_work_limits(http.kernel, http.caller.user_id, _LIMITED_AS)
+    if asked is not None:
+        await asked
     if not message.parts:
         raise RpcError("invalid_params", "the message has parts")
     config = call.params.configuration

@@ -20,8 +20,8 @@ import msgspec
 
 from lyra.a2a.content import content_of_parts
 from lyra.a2a.sdk import PROTOCOL, compat, from_json, messages, to_json
-from lyra.agents.session.agent_process import FeedSink
 from lyra.agents.session.events import AgentEvent
+from lyra.agents.session.replies import FeedSink
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.turn.loop import once
 from lyra.core.codec import to_plain
@@ -40,7 +40,7 @@ from lyra.errors import ConfigError, EffectFailed, LyraError, Overloaded
 from lyra.kernel.process.links import Down
 from lyra.server.http.problems import HttpRefusal
 from lyra.server.http.webhooks.deliveries import POST_RETRY, POST_TIMEOUT_S, Deliveries, check_url, post, seal, unseal
-from lyra.server.owners import OwnedPid, make_owned_pid, spawn_for
+from lyra.server.owners import OwnedPid, draw_id, make_owned_pid, spawn_for
 from lyra.server.protocols.a2a.errors import RpcError
 from lyra.server.protocols.a2a.live_task import CANCELED, A2aRecord, LiveTask, agent_message, answer_of, question_text
 
@@ -333,13 +333,13 @@ class A2aTasks:
         """Return a new task for a message, or the one that the same message began before."""
         content_of_parts(message.parts)  # what the agent cannot read is refused before there is a task
         _check_ids(message)
-        task_id = _task_id(caller, agent, message)
+        task_id = _task_id(self._kernel, caller, agent, message)
         if task_id in self._expected or task_id in self._live:
             return await self.get(task_id, agent, caller)
         same_user = [live for live in self._live.values() if live.owner == caller.user_id]
         _check_room([live for live in same_user if not live.record.has_ended], message)
         now = self._kernel.clock.now()
-        message.context_id = message.context_id or self._kernel.entropy.text(32)
+        message.context_id = message.context_id or draw_id(self._kernel, 32)
         history = self._history(agent, caller, message.context_id)
         message.task_id, message.role = task_id, messages().ROLE_USER  # whatever the client calls itself
         record = A2aRecord(task_id, agent, message.context_id, now, [to_json(message)], changed_at=now)
@@ -444,10 +444,13 @@ def _check_ids(message: Any) -> None:
         raise RpcError("invalid_params", "the message has a messageId")
 
 
-def _task_id(caller: Caller, agent: str, message: Any) -> str:
-    """Derive the id of a task: one message of one user gives one id."""
+def _task_id(kernel: Kernel, caller: Caller, agent: str, message: Any) -> str:
+    """Derive the id of a task: one message of one user gives one id. In a shard of a cluster, its home is the shard."""
     facts = [caller.user_id, agent, message.message_id, message.context_id, [to_json(part) for part in message.parts]]
-    return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:32]
+    remote, task_id = kernel.core.remote, hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:32]
+    while remote is not None and remote.home_of(task_id) != remote.shard:
+        task_id = hashlib.sha256(task_id.encode()).hexdigest()[:32]
+    return task_id
 
 
 # The programs of an A2A task: one process keeps its record, the one below it is the agent at work.

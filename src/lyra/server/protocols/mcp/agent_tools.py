@@ -88,7 +88,9 @@ async def _answer_or_problem(call: HttpCall, params: types.CallToolRequestParams
     outcome = "failed"
     try:
         call.caller.require_change()
-        check_work_limits(call.kernel, call.caller.user_id, call.endpoint.name)
+        asked = check_work_limits(call.kernel, call.caller.user_id, call.endpoint.name)
+        if asked is not None:
+            await asked
         agent = _agents(call).get(params.name)
         if agent is None:
             raise HttpRefusal(404, f"no agent {params.name[:100]!r}")
