@@ -152,6 +152,18 @@ def _join_services(_query: Query, answers: Answers) -> Any:
     return {"services": [unique[key] for key in sorted(unique)]}
 
 
+def _join_webhooks(_query: Query, answers: Answers) -> Any:
+    """Each webhook once: every shard has it, and posts its own events."""
+    webhooks: dict[str, dict[str, Any]] = {}
+    for _, row in _rows(answers, "webhooks"):
+        known = webhooks.setdefault(row["webhook_id"], row)
+        if known is not row:
+            sums = {name: known[name] + row[name] for name in ("delivered", "failed", "dropped")}
+            last_error = known["last_error"] or row["last_error"]
+            webhooks[row["webhook_id"]] = {**known, **sums, "last_error": last_error}
+    return {"webhooks": [webhooks[key] for key in sorted(webhooks)]}
+
+
 def _join_nodes(_query: Query, answers: Answers) -> Any:
     """Each node once. What was counted is added up; of mode and confidence the least is told, and what one shard has
     reached is reached."""
@@ -400,7 +412,7 @@ MERGES: Final[dict[str, Merge]] = {
     "services.list": Merge(_join_services),
     "nodes.list": Merge(_join_nodes),
     "history.read": Merge(_join_history, _begin_history),
-    "webhooks.list": _listed("webhooks", lambda row: row["webhook_id"]),
+    "webhooks.list": Merge(_join_webhooks),
     "hooks.list": _listed("hooks", lambda row: row["hook_id"], "pid"),
     "keys.list": _listed("keys", lambda row: (row["created_at"], row["id"])),
     "a2a.list_tasks": Merge(_join_tasks, _begin_tasks),
