@@ -64,7 +64,9 @@ class Sites:
                 endpoints=tuple(self._endpoints.values()),
             )
             kernel, store = world.kernel(shard), Reader(world.stores[shard])
-            read = SimpleNamespace(open_reader=lambda store=store: store, parts=kernel.parts, journal=kernel.journal)
+            read: Any = SimpleNamespace(
+                open_reader=lambda store=store: store, parts=kernel.parts, journal=kernel.journal
+            )
             app.parts.history._kernel = read
             begin_listening(app.parts)
             app.parts.open()

@@ -122,8 +122,8 @@ def _to_shard(find: Callable[[HttpCall], Awaitable[str] | str]) -> Callable[[Htt
     """Return the handler that sends a browser to the pages of the shard that `find` names."""
 
     async def lead(call: HttpCall) -> RawAnswer:
-        found = find(call)
-        shard = found if isinstance(found, str) else await found
+        named = find(call)
+        shard = named if isinstance(named, str) else await named
         values = {name: split_address(value)[1] if name == "pid" else value for name, value in call.path.items()}
         first, *rest = [values.get(part[1:-1], part) for part in call.endpoint.path.strip("/").split("/")]
         location = link(call, f"shards/{shard}/{first}", *rest, query=msgspec.to_builtins(call.query))

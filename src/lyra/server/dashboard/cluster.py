@@ -46,8 +46,8 @@ async def hosts_region(call: HttpCall) -> Html | None:
     )
 
 
-def _count(number: int | None, one: str, many: str) -> str:
-    return f"– {many}" if number is None else f"{number:,} {one if number == 1 else many}"
+def _count(number: int | None, singular: str, plural: str) -> str:
+    return f"– {plural}" if number is None else f"{number:,} {singular if number == 1 else plural}"
 
 
 def _sentences(report: ClusterReport) -> list[Child]:
