@@ -318,6 +318,7 @@ def test_nodes_that_several_shards_execute_are_one() -> None:
             "confidence": 0.5,
             "direct_share": 0.0,
             "blocked": False,
+            "shared": False,
             "compared": 3,
             "divergences": 0,
             "errors": 0,
@@ -334,6 +335,8 @@ def test_nodes_that_several_shards_execute_are_one() -> None:
     (row,) = merge.join("nodes.list", {}, answers, [])["nodes"]
     assert (row["compared"], row["errors"], row["executions"], row["mode"]) == (6, 1, {"ok": 6}, "python")
     assert (row["reached"], row["unreached"]) == (["a", "b"], ["c"])
+    (row,) = merge.join("nodes.list", {}, {"s1": node(shared=True), "s2": node(shared=True)}, [])["nodes"]
+    assert (row["compared"], row["executions"]) == (3, {"ok": 6})
 
 
 def test_every_list_has_a_merge() -> None:

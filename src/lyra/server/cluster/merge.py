@@ -153,8 +153,8 @@ def _join_services(_query: Query, answers: Answers) -> Any:
 
 
 def _join_nodes(_query: Query, answers: Answers) -> Any:
-    """Each node once. What was counted is added up; of mode and confidence the least is told, and what one shard has
-    reached is reached."""
+    """Each node once. What was counted is added up, unless each shard counts for all; of mode and confidence the least
+    is told, and what one shard has reached is reached."""
     nodes: dict[str, dict[str, Any]] = {}
     for _, row in _rows(answers, "nodes"):
         known = nodes.setdefault(row["node_id"], row)
@@ -164,8 +164,12 @@ def _join_nodes(_query: Query, answers: Answers) -> Any:
         reached = list(dict.fromkeys([*known["reached"], *row["reached"]]))
         nodes[row["node_id"]] = {
             **least,
-            **{name: known[name] + row[name] for name in ("compared", "divergences", "errors")},
+            **{
+                name: max(known[name], row[name]) if row["shared"] else known[name] + row[name]
+                for name in ("compared", "divergences")
+            },
             **{name: max(known[name], row[name]) for name in ("distinct", "accepted", "successes")},
+            "errors": known["errors"] + row["errors"],
             "executions": _add(known["executions"], row["executions"]),
             "reached": reached,
             "unreached": [place for place in least["unreached"] if place not in reached],
