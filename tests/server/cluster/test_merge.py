@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,8 @@ import msgspec
 import pytest
 
 from lyra import Agent
+from lyra.cli.views.rows import Folded, ServerRows
+from lyra.cli.views.rows import _Page as rows_page
 from lyra.errors import ConfigError
 from lyra.server.cluster import merge
 from lyra.server.http.app import make_app
@@ -214,6 +217,31 @@ def test_history_is_read_page_by_page_each_row_once_and_in_the_order_of_its_shar
         later = await sites.get("history.read", after=whole["last_seq"])
         assert "s2/late" in {row["pid"] for row in later["events"]}
         assert "s2/p1" not in {row["pid"] for row in later["events"]}
+
+    run(main)
+
+
+def test_lyra_tree_of_a_server_of_a_cluster_shows_all_shards() -> None:
+    """From its pages of rows, and read on by place: each child below its parent, wherever that is."""
+
+    async def main(world: MemoryCluster, sites: Sites) -> None:
+        await world.client.spawn(parent, "s3", shard="s1", pid="boss")
+        await until(lambda: "below" in world.kernel("s3").processes)
+        loop = asyncio.get_running_loop()
+        rows: Any = ServerRows("http://server")
+
+        def read_page(query: dict[str, Any]) -> Any:
+            work = asyncio.run_coroutine_threadsafe(sites.get("history.read", **{**query, "limit": 3}), loop)
+            return msgspec.json.decode(msgspec.json.encode(work.result(10)), type=rows_page)
+
+        rows._page = read_page
+        folded = await asyncio.to_thread(Folded, rows)
+        walked = [(depth, record.pid) for depth, record in folded.processes.walk()]
+        assert walked.index((1, "s3/below")) == walked.index((0, "s1/boss")) + 1
+        await world.client.spawn(idle, shard="s2", pid="late")
+        assert await asyncio.to_thread(folded.refresh) >= 1
+        assert await asyncio.to_thread(folded.refresh) == 0
+        assert "s2/late" in folded.processes.records
 
     run(main)
 
