@@ -38,7 +38,7 @@ from lyra.server.dashboard.pages import (
     settings,
     traces,
 )
-from lyra.server.http.app import HttpApp
+from lyra.server.http.app import COUNTED, HttpApp
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.http.problems import HttpRefusal
 
@@ -101,6 +101,7 @@ def _request(call: HttpCall, path: str, query: str) -> SentRequest:
         "query_string": query.encode(),
         "scheme": call.base_url.partition(":")[0],
         "root_path": "",
+        COUNTED: True,
         "headers": [*headers, (b"accept", b"application/json")],
         "client": (call.client, 0) if call.client else None,
     }
