@@ -120,8 +120,9 @@ def test_processes_come_in_pages_the_oldest_first_each_once() -> None:
 
     async def main(world: MemoryCluster, sites: Sites) -> None:
         started = await fill(world, 10)
-        for shard in SHARDS:  # three at one time
-            world.kernel(shard).processes["p" + str(4 + SHARDS.index(shard))].created_at = 1_000_000.0
+        for shard, pid in zip(SHARDS, ("z", "m", "m", "a"), strict=True):  # four at one time
+            started.append((await world.client.spawn(idle, shard=shard, pid=pid)).address)
+            world.kernel(shard).processes[pid].created_at = 1_000_000.0
         whole = (await sites.get("processes.list"))["processes"]
         order = [row["pid"] for row in whole]
         assert set(started) <= set(order)
@@ -268,6 +269,11 @@ def test_sums_services_questions_and_metrics_of_all_shards() -> None:
         seen = await sites.get("services.list")
         assert [row["name"] for row in seen["services"]] == [f"of-{shard}" for shard in SHARDS]
         assert seen["missing_shards"] == ["s4"]
+        told = {"name": "s", "shard": "s1", "current_load": 1}
+        answers = {"s2": {"services": [told]}, "s1": {"services": [{**told, "shard": "", "current_load": 3}]}}
+        for order in (("s1", "s2"), ("s2", "s1")):
+            joined = merge.join("services.list", {}, {shard: answers[shard] for shard in order}, [])
+            assert joined == {"services": [{**told, "current_load": 3}]}
         sites.missing = set()
         text = await sites.get("system.metrics")
         assert len([line for line in text.splitlines() if line.startswith("# TYPE lyra_processes ")]) <= 1

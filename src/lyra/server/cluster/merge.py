@@ -143,13 +143,12 @@ def _trace_end(row: dict[str, Any]) -> float:
 
 def _join_services(_query: Query, answers: Answers) -> Any:
     """Each service once, with the shard that has it: a shard also lists those that others have told it of."""
-    services = []
+    services: dict[tuple[str, str], Any] = {}
     for shard, row in _rows(answers, "services"):
         home = row.get("shard") or shard
-        if home == shard or home not in answers:
-            services.append({**row, "shard": home})
-    unique = {(row["name"], row["shard"]): row for row in services}
-    return {"services": [unique[key] for key in sorted(unique)]}
+        if home == shard or (row["name"], home) not in services:  # it knows best itself
+            services[row["name"], home] = {**row, "shard": home}
+    return {"services": [services[key] for key in sorted(services)]}
 
 
 def _join_nodes(_query: Query, answers: Answers) -> Any:
