@@ -129,6 +129,7 @@ EFFECTS: dict[str, tuple[str, str, Callable[[Config], Any], Any]] = {
     "retry.max_s": ("9", "9", lambda c: c.retry.max_s, 9.0),
     "sage.effort": ('"high"', "high", lambda c: c.sage.effort, "high"),
     "sage.daily_budget_usd": ('"$2.50"', "2.50", lambda c: c.sage.daily_budget_usd, Money(2_500_000)),
+    "sage.cluster": ('"postgresql://h/d"', "postgresql://h/d", lambda c: str(c.sage.cluster), "postgresql://h/d"),
     "sage.keys": ('"vi"', "vi", lambda c: c.sage.keys, "vi"),
     "sage.notify": ('"bell"', "bell", lambda c: c.sage.notify, "bell"),
     "sage.theme": ('"light"', "light", lambda c: c.sage.theme, "light"),
@@ -206,6 +207,7 @@ def test_the_defaults_are_the_table(place):
         "log": {"file": None, "format": "text", "level": "warn"},
         "retry": {"max_attempts": 10, "initial_s": 1.0, "max_s": 60.0},
         "sage": {
+            "cluster": None,
             "daily_budget_usd": None,
             "effort": None,
             "keys": "emacs",

@@ -148,10 +148,13 @@ def _shards_of(cluster: Cluster, host: str) -> list[str]:
 
 
 def _all_have(*hosts: str) -> Callable[[Cluster], bool]:
-    """Return whether these hosts, and no others, have the shards, each as many as the others."""
-    return lambda cluster: (
-        {name: len(_shards_of(cluster, name)) for name in hosts} == dict.fromkeys(hosts, _SHARDS // len(hosts))
-    )
+    """Return whether these hosts, and no others, have the shards, each as many as the others or one more."""
+
+    def holds(cluster: Cluster) -> bool:
+        counts = [len(_shards_of(cluster, name)) for name in hosts]
+        return sum(counts) == _SHARDS and max(counts) - min(counts) <= 1
+
+    return holds
 
 
 async def _until_open(cluster: Cluster, shards: list[str], hosts: list[str]) -> None:

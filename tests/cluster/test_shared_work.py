@@ -157,12 +157,12 @@ async def _last(events: Any) -> Any:
     return [event async for event in events][-1]
 
 
-@pytest.mark.long
+@pytest.mark.parametrize("killed", ["b", pytest.param("a", marks=pytest.mark.long)])
 @pytest.mark.skipif(postgres_missing() is not None, reason=str(postgres_missing()))
-def test_real_hosts_and_workers_are_killed(tmp_path):
-    """Two hosts and two workers as processes, killed with SIGKILL one after the other: the host to which a worker is
-    connected, the host whose shards wait, and a worker. Each run counts once, and nothing is run again that need not
-    be."""
+def test_real_hosts_and_workers_are_killed(tmp_path, killed):
+    """Hosts and workers as processes on PostgreSQL. The host whose shard waits is killed with SIGKILL; at length the
+    host to which a worker is connected, then a worker, then the host whose shard waits. Each run counts once, and
+    nothing is run again that need not be."""
     with PostgresServer() as server, World(tmp_path) as world:
         directory = PostgresDirectory(server.url, shards=4, lease_s=1.0)
         directory.close()
@@ -170,7 +170,7 @@ def test_real_hosts_and_workers_are_killed(tmp_path):
         try:
             addresses = {name: host.stdout.readline().strip() for name, host in hosts.items()}
             world.address = f"{addresses['a']},{addresses['b']}"
-            asyncio.run(asyncio.wait_for(_live_through(server.url, hosts, world), 90))
+            asyncio.run(asyncio.wait_for(_live_through(server.url, hosts, world, killed), 90))
         finally:
             for host in hosts.values():
                 host.kill()
@@ -182,7 +182,7 @@ def _start_host(url: str, name: str) -> Any:
     return subprocess.Popen(argv, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True)
 
 
-async def _live_through(url: str, hosts: dict[str, Any], world: World) -> None:
+async def _live_through(url: str, hosts: dict[str, Any], world: World, killed: str) -> None:
     async with lyra.cluster.connect(url) as cluster:
 
         def start(agent: str, pid: str, shard: str) -> asyncio.Task[Any]:
@@ -203,11 +203,13 @@ async def _live_through(url: str, hosts: dict[str, Any], world: World) -> None:
         try:
             run = start("once", "r1", (await shards_of("b", 2))[0])
             await until(lambda: "begin once v" in world.lines())
-            hosts["a"].kill()  # the worker's own
-            own = await until(lambda: shards_of("b", 4))
+            hosts[killed].kill()
+            await until(partial(shards_of, "a" if killed == "b" else "b", 4))
             world.go()
             assert await end(run) == {"once": {"by": "v", "attempt": 1}}
             assert world.lines() == ["begin once v", "end once v"]
+            if killed == "b":
+                return
 
             hosts["c"] = _start_host(url, "c")
             address = await asyncio.to_thread(hosts["c"].stdout.readline)

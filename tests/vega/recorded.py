@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -67,16 +68,30 @@ class Recorded:
         self.path = folder / "runs.db"
 
     def run(
-        self, source: str, name: str = "run", *, model: Any = None, stop_after_s: float | None = None, **facts: Any
+        self,
+        source: str,
+        name: str = "run",
+        *,
+        model: Any = None,
+        stop_after_s: float | None = None,
+        stop_when: asyncio.Event | None = None,
+        stop_after_lines: int = 0,
+        **facts: Any,
     ) -> list[str]:
         """What a new run printed; one that is stopped in the middle stays as it is."""
+        event = stop_when or asyncio.Event()
+
+        def on_line(count: int) -> None:
+            if count == stop_after_lines:
+                event.set()
+
         began = {"id": name, "file": FILE, "sources": {FILE: source}, "model": None, "budget": None, "args": []}
         began |= {"folder": str(self.folder), "settings": [], **facts}
         space = Space(self.path, name)
-        life, lines = self._life(space, vega.compile(source, FILE), model)
+        life, lines = self._life(space, vega.compile(source, FILE), model, on_line=on_line)
         life.world.options.sequential = bool(facts.get("sequential"))
         try:
-            asyncio.run(_until(life.run(began), stop_after_s))
+            asyncio.run(_until(life.run(began), stop_after_s, event))
         except LyraError as error:
             lines.append(f"error: {error.message}")
         finally:
@@ -105,16 +120,29 @@ class Recorded:
             before = DurableRun(space)
             life, lines = self._life(space, before.program(), model, before)
             life.world.options.sequential = bool(before.began.get("sequential"))
-            asyncio.run(_until(life.run(), stop_after_s))
+            asyncio.run(_until(life.run(), stop_after_s, asyncio.Event()))
         finally:
             space.close()
         return lines
 
     def _life(
-        self, space: Space, program: Any, model: Any, before: DurableRun | None = None, **options: Any
+        self,
+        space: Space,
+        program: Any,
+        model: Any,
+        before: DurableRun | None = None,
+        *,
+        on_line: Callable[[int], None] | None = None,
+        **options: Any,
     ) -> tuple[RunExecution, list[str]]:
         lines: list[str] = []
-        chosen = RunOptions(write=lines.append, warn=lambda _: None, folder=str(self.folder))
+
+        def write(line: str) -> None:
+            lines.append(line)
+            if on_line is not None:
+                on_line(len(lines))
+
+        chosen = RunOptions(write=write, warn=lambda _: None, folder=str(self.folder))
         life = RunExecution(space, program, chosen, before=before, **options)
         client = LLMClient()
         client.register("sim", SimProvider(script=model if model is not None else Seen()))
@@ -137,8 +165,14 @@ class Recorded:
             return runs[name].output()
 
 
-async def _until(work: Any, seconds: float | None) -> None:
-    try:
-        await asyncio.wait_for(work, seconds)
-    except TimeoutError:
-        return
+async def _until(work: Any, seconds: float | None, event: asyncio.Event) -> None:
+    """Await a run until it ends, its time is over or something has happened."""
+    running = asyncio.ensure_future(work)
+    waiting = asyncio.ensure_future(event.wait())
+    await asyncio.wait((running, waiting), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if not running.done():
+        running.cancel()
+        await asyncio.wait((running,))
+    if not running.cancelled():
+        await running

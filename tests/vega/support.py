@@ -30,13 +30,19 @@ class Seen:
 
 
 class Never(Seen):
-    """A model that leaves some questions without an answer."""
+    """A model that leaves some questions without an answer; `reached` is set when one of them is asked that says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached = asyncio.Event()
 
     def __call__(self, request: Request) -> Any:
         self.requests.append(request)
         asked = request.messages[-1].text
         if asked == "fail":
             return FAILING
+        if asked == "never to the end":
+            self.reached.set()
         return Reply.from_data({"text": asked, "first_s": 60.0 if asked.startswith("never") else 0.0})
 
 

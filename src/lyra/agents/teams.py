@@ -25,6 +25,7 @@ from typing import Any, Final, Generic, Literal, Self, TypeAlias, TypeVar, overl
 from lyra.agents.agent import Agent
 from lyra.agents.declaration.output import content_of, text_of
 from lyra.agents.helpers.task import ask_child
+from lyra.agents.session.agent_handle import AgentHandle
 from lyra.agents.session.agent_process import AgentProcess
 from lyra.agents.session.open_questions import attend
 from lyra.agents.session.replies import MarkedReply
@@ -33,7 +34,6 @@ from lyra.core.hints import Out_co
 from lyra.errors import AgentFailed, ConfigError
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.programs.context import Context
-from lyra.kernel.remote.handle import HandleAbroad
 
 T = TypeVar("T")
 T1 = TypeVar("T1")
@@ -89,7 +89,7 @@ class _Members:
             return await self._send(target, message, _sayable(message))
         if isinstance(target, Pipeline):
             return await target.through(self, message)
-        if isinstance(target, HandleAbroad):  # an agent process on another shard
+        if isinstance(target, AgentHandle):  # an agent process on another shard
             return await self._ask_abroad(target, _sayable(message))
         value = _callable(target)(message)
         return await value if inspect.isawaitable(value) else value
@@ -123,7 +123,7 @@ def _callable(target: Any) -> Callable[[Any], Any]:
 
 
 def _check(target: Any) -> Any:
-    if not isinstance(target, (Agent, AgentProcess, Pipeline, HandleAbroad)):
+    if not isinstance(target, (Agent, AgentProcess, Pipeline, AgentHandle)):
         _callable(target)
     return target
 
@@ -319,7 +319,7 @@ async def fan_in(results: Iterable[Any], agent: Any, *, task: str = "Put these t
     results = list(results)
     async with _Members(on) as members:
         await members.start([_check(agent)])
-        plain = not isinstance(agent, (Agent, AgentProcess, Pipeline, HandleAbroad))
+        plain = not isinstance(agent, (Agent, AgentProcess, Pipeline, AgentHandle))
         return await members.ask(agent, results if plain else _join(task, results))
 
 
@@ -346,7 +346,7 @@ async def map_reduce(items: Iterable[Any], mapper: Any, reducer: Any, *, limit: 
     async with _Members(on) as members:
         await members.start([_check(mapper), _check(reducer)])
         mapped = await gather_in_order([_work(members, (mapper, item)) for item in items], limit=limit)
-        plain = not isinstance(reducer, (Agent, AgentProcess, Pipeline, HandleAbroad))
+        plain = not isinstance(reducer, (Agent, AgentProcess, Pipeline, AgentHandle))
         return await members.ask(reducer, mapped if plain else _join("Put these together.", mapped))
 
 
@@ -418,7 +418,7 @@ async def router(
 
 
 async def _choice(members: _Members, message: Any, routes: Mapping[str, Any], by: Any) -> str:
-    if not isinstance(by, (Agent, AgentProcess, HandleAbroad)):
+    if not isinstance(by, (Agent, AgentProcess, AgentHandle)):
         return str(await members.ask(by, message))
     described = "\n".join(f"- {name}{_about(target)}" for name, target in routes.items())
     question = (

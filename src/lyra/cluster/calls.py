@@ -3,7 +3,8 @@
 `shard` in the data says which kernel is meant; a host that has not got it answers with a Conflict whose field
 `elsewhere` is true, and the caller looks in the directory again. A spawn can be repeated, since its pid is chosen by
 the caller; a message of a client is a post with a number, like those of shards; a schedule and an answer to a question
-that are there already change nothing. A dispatch is made once. Nothing else here changes anything.
+that are there already change nothing; a question to an agent has a ref of its client. A dispatch is made
+once. Nothing else here changes anything.
 """
 
 from __future__ import annotations
@@ -134,6 +135,31 @@ async def _wait(host: Host, data: dict[str, Any]) -> dict[str, Any] | None:
         return None
     error = None if ended.error is None else error_to_row(ended.error)
     return {"reason": ended.reason, "result": ended.result, "error": error}
+
+
+async def _ask(host: Host, data: dict[str, Any]) -> dict[str, Any] | None:
+    """Put a question of a client to an agent, or find the one that was put; None where it has no answer for so long."""
+    asks = host.kernel_of(data["shard"]).core.remote.asks
+    answer: dict[str, Any] | None = await asks.ask_here(data, within_s=data["within_s"])
+    return answer
+
+
+async def _let_go(host: Host, data: dict[str, Any]) -> None:
+    await host.kernel_of(data["shard"]).core.remote.asks.let_go(data["ref"])
+
+
+async def _pieces(host: Host, data: dict[str, Any]) -> dict[str, Any]:
+    asks = host.kernel_of(data["shard"]).core.remote.asks
+    told: dict[str, Any] = await asks.read_pieces(data["key"], data["life"], data["after"], data["wait_s"])
+    return told
+
+
+async def _history(host: Host, data: dict[str, Any]) -> dict[str, Any]:
+    """Return the conversation of an agent."""
+    kernel = host.kernel_of(data["shard"])
+    agent = kernel.agent(data["pid"])
+    messages = [message.to_data() for message in await agent.history()]
+    return {"messages": messages, "marked": agent.pid in kernel.taint.state.pids}
 
 
 async def _kill(host: Host, data: dict[str, Any]) -> None:
@@ -380,6 +406,10 @@ CALLS: Final[dict[str, Callable[[Host, dict[str, Any]], Awaitable[Any]]]] = {
     "share": _share,
     "rate": _rate,
     "wait": _wait,
+    "ask": _ask,
+    "let_go": _let_go,
+    "pieces": _pieces,
+    "history": _history,
     "kill": _kill,
     "give": _give,
     "processes": _processes,

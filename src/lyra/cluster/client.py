@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import aclosing, suppress
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lyra.cluster import placement
 from lyra.cluster.directory import Directory, PostgresDirectory, View
@@ -40,6 +40,9 @@ from lyra.kernel.process.process import Exit
 from lyra.kernel.programs.registry import program_of
 from lyra.kernel.remote.part import CLIENT
 
+if TYPE_CHECKING:
+    from lyra.cluster.agents import ClusterAgent
+
 PATIENCE_S: Final = 30.0
 _WAIT_S: Final = 20.0  # in one call for the end of a process
 _RETRY_FIRST_S: Final = 0.05
@@ -61,12 +64,12 @@ class Cluster(SharedCalls):
         self._clock = loop_clock()
         self._looked_s = self._clock.monotonic()
         self._looking = asyncio.Lock()
-        self._tasks = Tasks()
+        self.tasks = Tasks()
         self._calls = CallsUnderWay()
 
     async def __aenter__(self) -> Cluster:
         self._writer = Writer(asyncio.get_running_loop())
-        self._tasks.start(self._watch(), name="lyra-cluster watch")
+        self.tasks.start(self._watch(), name="lyra-cluster watch")
         return self
 
     async def __aexit__(
@@ -78,7 +81,7 @@ class Cluster(SharedCalls):
         if self.within is not None and self.within.name.startswith("~"):  # of this connection; those that run spend on
             with suppress(LyraError):
                 await self.within.close()
-        await self._tasks.close()
+        await self.tasks.close()
         await self._calls.close()
         await self._carrier.close()
         writer, self._writer = self._writer, None
@@ -198,6 +201,15 @@ class Cluster(SharedCalls):
         if "/" not in address:
             raise ConfigError(f"{address!r} is no address", hint="an address is SHARD/PID, such as s2/p17")
         return RemoteHandle(self, address)
+
+    def agent(self, address: str, declared: Any = None) -> ClusterAgent:
+        """Return a handle on the agent process at an address: `send`, `stream`, `history`, and `ask` in a program.
+
+        `declared` is the Agent that runs there, for answers of its output type.
+        """
+        from lyra.cluster.agents import ClusterAgent
+
+        return ClusterAgent(self, self.process(address), declared)
 
     async def send(self, address: str, message: Any) -> None:
         """Put a message in the mailbox of a process, once; returns when it is durable there. After an error it may be
@@ -352,7 +364,7 @@ def connect(
     With `budget` all that is spawned spends from that one budget, on whatever shard it runs. `tls` are the files with
     which hosts and clients prove themselves, where the hosts have them: `{"cert": …, "key": …, "ca": …}`.
     """
-    proof = PeerTls.of(tls)
+    proof = PeerTls.load(tls)
 
     async def make() -> Cluster:
         directory = await asyncio.to_thread(PostgresDirectory, url, make=False)

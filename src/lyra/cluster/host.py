@@ -32,6 +32,7 @@ from lyra.cluster.calls import answer_call, elsewhere
 from lyra.cluster.directory import DRAINING, Directory, HostRow, View, check_name
 from lyra.cluster.peers import CallsUnderWay, Carrier
 from lyra.cluster.report import ClusterReport, make_report
+from lyra.cluster.sage_tasks import register_tasks
 from lyra.cluster.vega_runs import register_runs
 from lyra.core.clock import Clock, SystemClock
 from lyra.core.ids import unique_id
@@ -391,6 +392,7 @@ class Host:
             await kernel.start()
             if self.directory.url:
                 register_runs(kernel, self.directory, self.view.lease_s)
+            register_tasks(kernel)
             if self._setup is not None:
                 began = self._setup(kernel)
                 if began is not None:
@@ -433,6 +435,7 @@ class Host:
         remote.services.call = self.call_shard
         remote.shares.call = self.call_shard
         remote.rates.call = self.call_shard
+        remote.asks.call = self.call_shard
         remote.services.is_open = lambda name: self.view.address_of(name) is not None
         remote.acts.place = lambda needs: placement.place(self.view, needs, here=shard)
         return remote

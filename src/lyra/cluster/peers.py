@@ -30,6 +30,7 @@ from lyra.errors import (
     Denied,
     InternalError,
     LyraError,
+    Overloaded,
     Unreachable,
     error_from_data,
     error_to_data,
@@ -100,7 +101,7 @@ class PeerTls(NamedTuple):
                 key=f"cluster.{missing[0]}",
             )
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        try:  # gRPC takes whatever it is given, and then nobody can connect
+        try:  # gRPC would take files that serve no connection
             context.load_cert_chain(cert, key, password=lambda: "")
             context.load_verify_locations(ca)
             return cls(*[Path(file).read_bytes() for file in (cert, key, ca)])
@@ -118,7 +119,7 @@ class PeerTls(NamedTuple):
         return cls.read(settings.tls_cert, settings.tls_key, settings.tls_ca)
 
     @classmethod
-    def of(cls, files: PeerTls | Mapping[str, str] | None) -> PeerTls | None:
+    def load(cls, files: PeerTls | Mapping[str, str] | None) -> PeerTls | None:
         """Return what a caller names: files by `cert`, `key` and `ca`."""
         return files if files is None or isinstance(files, PeerTls) else cls.read(**files)
 
@@ -285,7 +286,7 @@ class GrpcCarrier:
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What each call says of its caller."""
+        """Return what each call says of its caller."""
         return (("authorization", f"Bearer {self._secret.reveal()}"),)
 
     def explain(self, error: Any, address: str, timeout_s: float) -> LyraError:
@@ -340,7 +341,9 @@ def make_handler(answer: Answer, secret: Secret, stream: AnswerStream | None = N
 
 def refuse_stream(method: str, _data: Any) -> NoReturn:
     """Refuse a call whose answer comes in pieces: this host has no such answers."""
-    raise ConfigError(f"this host does not know the call {method!r}", hint="is it one of `lyra serve --cluster`?")
+    raise Overloaded(
+        f"the host that has the shard serves no requests ({method})", hint="start it with `lyra serve --cluster`"
+    )
 
 
 class GrpcListener:

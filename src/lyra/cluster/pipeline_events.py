@@ -1,7 +1,7 @@
 """The events of a pipeline on any shard, as `kernel.execute_pipeline` gives them on its own.
 
-They are made from the rows of the pipeline's process (`PipelineState` is their fold), so whoever follows it, from
-wherever and however often its shard moves meanwhile, is told each event once and in order, from the first one on.
+They are made from the rows of the pipeline's process (`PipelineState` is their fold), so a follower is told
+each event once and in order, from the first one on, wherever it is and however often the shard moves meanwhile.
 Pieces of answers (`token`) are in no row and come on the pipeline's own shard alone; so do questions that a stage's
 agent asks in a process of its own, which `cluster.interrupts()` lists.
 """

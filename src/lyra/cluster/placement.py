@@ -116,6 +116,23 @@ def place(view: View, needs: Mapping[str, Any], here: str = "") -> str:
     return min(open_shards[row.name], key=lambda name: row.load.get(f"processes.{name}", 0.0))
 
 
+def spread(view: View, placed: Mapping[str, int], me: str) -> list[str]:
+    """Return the shards in the order in which new work goes to them: first the least loaded one of the least loaded
+    host, this one among equals. `placed` counts what was given to each since the loads were told."""
+    held: dict[str, list[str]] = {row.name: [] for row in view.alive() if row.state == UP}
+    for name, shard in view.shards.items():
+        if shard.host in held:
+            held[shard.host].append(name)
+
+    def rank(name: str) -> tuple[float, bool, str, float]:
+        row = view.hosts[view.shards[name].host]
+        count = row.load.get("processes", 0.0) + sum(placed.get(shard, 0) for shard in held[row.name])
+        busy = count / max(row.resources.get("cpu", 1.0), 0.1)
+        return busy, row.name != me, row.name, row.load.get(f"processes.{name}", 0.0) + placed.get(name, 0)
+
+    return sorted((name for names in held.values() for name in names), key=rank)
+
+
 def _has(host: HostRow, wanted: Mapping[str, Any]) -> bool:
     for name, amount in wanted.items():
         if not isinstance(amount, (int, float)) or isinstance(amount, bool) or amount < 0:

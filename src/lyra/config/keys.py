@@ -353,6 +353,16 @@ _TABLE: Final = (
         optional=True,
     ),
     SettingKey(
+        "sage.cluster",
+        type="database",
+        default=None,
+        sentence=(
+            "The database of a cluster that runs sub-agents of Sage in the background, those that need nothing of this "
+            "machine: `postgresql://…`, or `env:NAME` for a variable that holds one. A project's file cannot name it."
+        ),
+        optional=True,
+    ),
+    SettingKey(
         "sage.keys",
         type="word",
         default="emacs",

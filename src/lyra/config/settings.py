@@ -94,6 +94,7 @@ class RetryConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SageConfig(msgspec.Struct, frozen=True, kw_only=True):
+    cluster: Secret | None
     daily_budget_usd: Money | None
     effort: str | None
     keys: str

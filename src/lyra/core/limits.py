@@ -80,6 +80,7 @@ SHARD_RETRY_S_MAX: Final = 30.0  # between two tries to open a shard whose store
 POSTS_AT_ONCE: Final = 200  # from one shard to another in one call
 POSTS_BYTES_AT_ONCE: Final = 4 * 1024 * 1024  # in one call; a larger post travels alone, and no call is far above it
 POST_CLIENTS_KEPT: Final = 10_000  # clients of a cluster whose last post a shard remembers
+ANSWERS_KEPT: Final = 1_000  # of a shard's agents to clients, who may ask again for one whose call was cut off
 MESSAGES_ON_TRUST: Final = 64  # that a shard sends to one mailbox of another before it must have asked for room
 BUDGETS_SHARED_MAX: Final = 10_000  # budgets of the whole cluster with one home shard: each is in its every snapshot
 BUDGET_UNUSED_S: Final = 86_400.0  # a connection's budget that nothing spends from is over: its client was killed

@@ -89,7 +89,7 @@ def test_a_conversation_abroad():
             assert await world["s2"].agent("echo").send("two") == "heard two"
             assert await agent.send("all") == "one | two | all"
             assert await world["s1"].agent("s2/pointer").send("point") == Point(1, 2)
-            assert world["s1"].core.remote.asks.dump() == {"asked": {}, "open": {}}
+            assert world["s1"].core.remote.asks.dump() == {"asked": {}, "open": {}, "kept": {}}
             assert not world["s2"].core.remote.asks.open
 
     run(main())

@@ -6,8 +6,9 @@ import asyncio
 from typing import Any
 
 from lyra import Agent, Kernel
-from lyra.agents.session.agent_process import EventFeed, FeedSink
+from lyra.agents.session.agent_process import EventFeed
 from lyra.agents.session.events import Text, ToolStarted
+from lyra.agents.session.replies import FeedSink
 from lyra.agents.session.shared import runtime_of
 from tests.agents.support import run, says
 

@@ -14,6 +14,7 @@ import pytest
 
 import lyra
 from lyra import Agent, Config, Kernel
+from lyra.agents.session import models
 from lyra.errors import BudgetExceeded, ConfigError, ModelError
 from lyra.models import pricing
 from tests import trusting
@@ -197,6 +198,7 @@ def test_a_price_is_looked_up_while_the_answer_is_waited_for(home, monkeypatch, 
     """Loading the prices holds up no request that no money budget has to be asked about, and no answer that has
     come."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    monkeypatch.setattr(models, "_PRICE_AFTER_S", 0.4)  # a busy machine has sent the request by then, too
     published, order = pricing._find_published, []
 
     def body() -> Iterator[bytes]:
@@ -206,7 +208,7 @@ def test_a_price_is_looked_up_while_the_answer_is_waited_for(home, monkeypatch, 
     reply = text_reply("yes", tokens_in=10, tokens_out=5)
 
     async def main() -> None:
-        async with Server(dataclasses.replace(reply, body=body(), delay_s=0.5)) as server:
+        async with Server(dataclasses.replace(reply, body=body(), delay_s=0.8)) as server:
             users(home, f'[providers.anthropic]\nbase_url = "{server.url}"')
 
             def look_up(*args: Any) -> Any:

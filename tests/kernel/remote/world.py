@@ -10,6 +10,8 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, cast
 
+from lyra.cluster.calls import CALLS
+from lyra.core import codec
 from lyra.core.faultpoint import SimulatedCrash
 from lyra.errors import StoreError
 from lyra.kernel import Kernel
@@ -48,7 +50,7 @@ class Shards:
         self.lives: dict[str, int] = {}
         self.carried: list[tuple[str, str, int, int]] = []  # sender, receiver, number of the first post, how many
         self.cut: set[tuple[str, str]] = set()  # sender and receiver between whom nothing passes
-        self.calls: dict[str, list[asyncio.Task[int]]] = {}  # shard → those that it has not answered
+        self.calls: dict[str, list[asyncio.Task[Any]]] = {}  # shard → those that it has not answered
         self.reopening: dict[str, asyncio.Task[Any]] = {}
 
     async def __aenter__(self) -> Shards:
@@ -67,7 +69,13 @@ class Shards:
 
     async def open(self, name: str) -> Kernel:
         disk: Any = Disk(self.stores[name])
-        seams = Seams(remote=lambda parts: Remote(parts, name, self.names, self.carrier(name)))
+
+        def make_remote(parts: Any) -> Remote:
+            remote = Remote(parts, name, self.names, self.carrier(name))
+            remote.asks.call = self.caller(name)
+            return remote
+
+        seams = Seams(remote=make_remote)
         life = self.lives[name] = self.lives.get(name, 0) + 1
         kernel = Kernel(disk, programs=self.programs, seams=seams, seed=life, **self.options)
         try:
@@ -100,6 +108,28 @@ class Shards:
             return int(last)
 
         return deliver
+
+    def caller(self, sender: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+        """Return what calls another shard as a host does; a call breaks off with the shard that was to answer it."""
+
+        async def call(to: str, method: str, data: dict[str, Any], *, timeout_s: float) -> Any:
+            await asyncio.sleep(0.001)
+            if to not in self.kernels or (sender, to) in self.cut:
+                raise StoreError(f"shard {to} is not open")
+            answering = asyncio.ensure_future(CALLS[method](cast("Any", self), data))
+            self.calls.setdefault(to, []).append(answering)
+            try:
+                await asyncio.wait([answering], timeout=timeout_s)
+                if not answering.done() or answering.cancelled():
+                    raise StoreError(f"shard {to} was killed")
+                return codec.decode(codec.encode(answering.result()))
+            finally:
+                self.calls[to].remove(answering)
+
+        return call
+
+    def kernel_of(self, shard: str) -> Kernel:
+        return self.kernels[shard]
 
     def kill(self, name: str) -> None:
         """End the kernel of a shard as kill -9 does."""

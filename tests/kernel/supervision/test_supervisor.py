@@ -959,11 +959,11 @@ def test_a_supervised_spawn(target):
     run(main())
 
 
-def test_its_pid_and_name_outlive_restarts(target):
+def test_its_pid_and_name_outlive_restarts(target, clock):
     """Messages to the name or the pid reach whichever run is alive, in order, also those sent during a back-off."""
 
     async def main():
-        async with Kernel(target) as kernel:
+        async with Kernel(target, clock) as kernel:
             handle = kernel.spawn(
                 echo, pid="e", name="echo", supervision={"backoff": {"kind": "constant", "initial_s": 0.05}}
             )
@@ -972,7 +972,7 @@ def test_its_pid_and_name_outlive_restarts(target):
                 await kernel.send("echo", message)
                 await settle(kernel)
             assert diary == ["one"]
-            await asyncio.sleep(0.15)
+            await pass_time(kernel, clock, 0.1, step_s=0.05)
             assert diary == ["one", "two", "three"]
             assert kernel.whereis("echo").pid == "e"
             assert kernel.spawn(echo, pid="e").pid == "e"

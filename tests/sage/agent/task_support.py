@@ -105,6 +105,7 @@ async def opened(
     worktrees: Any = None,
     goes_on: bool = True,
     run_budget: str = "",
+    placer: Any = None,
     **settings: Any,
 ) -> AsyncIterator[Session]:
     """A session in a folder; the same folder opens it again. With `crashes` it ends as by kill -9."""
@@ -116,6 +117,7 @@ async def opened(
         worktrees=worktrees,
         notify=notices.append,
         budget=lambda: Budget.of(run_budget) if run_budget else None,
+        placer=placer,
     )
     agent = Agent("sage", model=model, tools=[*(tools or ()), *task_tools(tasks)], retry=None, **settings)
     kernel = Kernel(store or str(folder / "session.db"), seams=Seams(states=(tasks.state,)))

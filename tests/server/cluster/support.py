@@ -169,11 +169,11 @@ class Cluster:
         self.hosts: dict[str, ServingHost] = {}
 
     async def start(self, *names: str, shards: int = 4, lease_s: float = 1.5, flags: tuple[str, ...] = ()) -> None:
-        """Start hosts; returns when every host answers for every shard."""
+        """Start hosts; returns when they are ready."""
         made = ("--shards", str(shards), "--lease", str(lease_s))
         for name in names:
             self.hosts[name] = ServingHost(self.folder, self.url, name, self.vendor.url, *made, *flags)
-            await self.hosts[name].until_ready()
+        await asyncio.gather(*(self.hosts[name].until_ready() for name in names))
 
     def client(self, name: str, token: str = ADA) -> httpx.AsyncClient:
         """Return a client of one host."""
@@ -181,14 +181,22 @@ class Cluster:
             base_url=self.hosts[name].http, headers={"authorization": f"Bearer {token}"}, timeout=60, trust_env=False
         )
 
-    def owner_of(self, name: str) -> str:
-        """Return the host that has the home shard of an id."""
+    def owners(self) -> dict[str, str]:
+        """Return the host of each shard, as the directory says."""
         directory = PostgresDirectory(self.url, make=False)
         try:
-            shards = directory.view().shards
-            return shards[home_of(name, shards)].host
+            return {name: shard.host for name, shard in directory.view().shards.items()}
         finally:
             directory.close()
+
+    def home_of(self, name: str) -> str:
+        """Return the home shard of an id."""
+        return home_of(name, self.owners())
+
+    def owner_of(self, name: str) -> str:
+        """Return the host that has the home shard of an id."""
+        owners = self.owners()
+        return owners[home_of(name, owners)]
 
     def turns(self) -> Iterator[str]:
         """Yield the names of the hosts that run, in turn."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 import lyra.server
 from lyra.core.limits import SERVER_LOGIN_FAILURES
@@ -16,6 +18,11 @@ from lyra.server.identity import OPERATOR, USER, TokenHolder, TokenTable
 from lyra.testing import run_in_virtual_time
 from tests.cluster.hosts_in_memory import MemoryCluster, run_cluster, until
 from tests.kernel.remote.wired import Shards
+from tests.server.cluster.support import OPERATOR as OPERATOR_TOKEN
+from tests.server.cluster.support import serving
+from tests.server.http.support import in_loop
+from tests.store.conftest import postgres_server  # noqa: F401 - a fixture
+from verify.servers import PostgresServer
 
 ADA, BOSS = "ada-token-0123456789", "boss-token-0123456789"
 TOKENS = {ADA: TokenHolder("ada", USER), BOSS: TokenHolder("boss", OPERATOR)}
@@ -159,3 +166,48 @@ def test_what_an_address_may_guess_is_counted_by_host() -> None:
             assert statuses == [401] * SERVER_LOGIN_FAILURES + [429]
 
     run_cluster(main)
+
+
+@pytest.mark.long
+def test_logins_and_rates_of_real_hosts(tmp_path: Path, postgres_server: PostgresServer) -> None:  # noqa: F811
+    """Logged in at one host, known at the other, also after the first was killed; logged out there, known nowhere. What
+    one caller may ask in a minute is counted over both."""
+
+    async def main() -> None:
+        for name in "abc":
+            settings = tmp_path / f"home-{name}" / ".config" / "lyra" / "lyra.toml"
+            settings.parent.mkdir(parents=True)
+            settings.write_text("[server]\nrequests_per_minute = 60\n")
+        async with serving(tmp_path, postgres_server.url, "a", "b", "c") as cluster:
+            known: dict[str, str] = {}
+
+            async def ask(name: str, method: str, path: str, **request: Any) -> httpx.Response:
+                url = f"{cluster.hosts[name].http}{path}"
+                async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
+                    pairs = {"cookie": "; ".join(f"lyra-{port}={value}" for port, value in known.items())}
+                    answer = await client.request(method, url, headers={**SAME_SITE, **pairs}, **request)
+                for line in answer.headers.get_list("set-cookie"):
+                    value = line.partition(";")[0].partition("=")[2]
+                    # Behind a balancer there is one port; here each host has its own, and the cookie is named after it.
+                    known.update({each.http.rpartition(":")[2]: value for each in cluster.hosts.values()})
+                return answer
+
+            assert (await ask("a", "GET", "/api/processes")).status_code == 401
+            assert (await ask("a", "POST", "/login", data={"token": OPERATOR_TOKEN})).status_code == 303
+            assert [(await ask(name, "GET", "/api/processes")).status_code for name in "abc"] == [200] * 3
+            await cluster.kill("a")
+            page = await ask("b", "GET", "/shards/s1/")
+            (form_token,) = set(re.findall(r'data-form="([^"]+)"', page.text))
+            kept = dict(known)
+            assert (await ask("b", "POST", "/logout", data={"form_token": form_token})).status_code == 303
+            known.update(kept)  # a browser that kept it
+            for name in "bc":
+                while (await ask(name, "GET", "/api/processes")).status_code != 401:
+                    await asyncio.sleep(0.05)
+            clients = [cluster.client(name) for name in "bc"]
+            answers = await asyncio.gather(*[clients[number % 2].get("/api/agents") for number in range(80)])
+            assert sorted(answer.status_code for answer in answers) == [200] * 60 + [429] * 20
+            for client in clients:
+                await client.aclose()
+
+    in_loop(main())

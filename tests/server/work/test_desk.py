@@ -15,8 +15,8 @@ from lyra.kernel import AgentResult
 from lyra.kernel.journal.lease import Ownership
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.pipelines.runner import Runner
-from lyra.server.work.desk import Claim, WorkDesk, WorkQueue
-from lyra.server.work.names import ServedName, WorkLease
+from lyra.server.work.desk import WorkDesk, WorkQueue
+from lyra.server.work.names import Claim, ServedName, WorkLease
 from lyra.testing import run_in_virtual_time
 from tests.kernel.conftest import crash
 

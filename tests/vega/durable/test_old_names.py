@@ -44,7 +44,7 @@ def test_a_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sequenti
     """Agents, supervised functions and a tree of supervisors, stopped in the middle."""
     recorded = Recorded(tmp_path)
     with an_earlier_version(monkeypatch):
-        recorded.run(WAITS, stop_after_s=0.8, sequential=sequential)
+        recorded.run(WAITS, stop_after_lines=2, sequential=sequential)
     assert recorded.output() == ["one", "6"]
     assert len(programs(recorded)) == 3
     assert recorded.resume() == ["7", "two"]

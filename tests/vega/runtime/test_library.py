@@ -212,7 +212,10 @@ def test_files_that_other_programs_obey_are_not_written(tmp_path, path):
 def test_a_request_in_doubt_is_named_with_its_address_and_place(tmp_path, monkeypatch):
     """A person reads what was sent where, and no key."""
 
+    begun = asyncio.Event()
+
     async def fetch(*_: object, **__: object) -> None:
+        begun.set()
         await asyncio.Event().wait()
 
     monkeypatch.setattr(http_guard, "fetch", fetch)
@@ -223,7 +226,7 @@ def test_a_request_in_doubt_is_named_with_its_address_and_place(tmp_path, monkey
         }
         print(pay());
     """
-    recorded.run(source, stop_after_s=0.3)
+    recorded.run(source, stop_when=begun)
     while not (raised := [row for row in recorded.rows() if row.kind == "interrupt.created"]):
         recorded.resume(stop_after_s=0.3)
     assert codec.decode(raised[0].data)["question"] == (

@@ -16,6 +16,7 @@ from lyra.kernel.journal import rows
 from lyra.kernel.remote.part import CLIENT
 from lyra.store.protocol import Record
 from verify.histories import Op, check, compared, once, register
+from verify.simulation.cluster.shared import GROUP, Questions, Trees
 from verify.simulation.invariants import Ledger
 from verify.simulation.ledger import Violation
 
@@ -40,6 +41,17 @@ PROMISES: Final[dict[str, str]] = {
     "linearizable": "what was seen of a cell and of a blackboard could have been seen one after the other",
     "spent_within_limit": "what a process and all that it spawns on any shard spend stays within its limit",
     "fired_once": "each due time of a schedule starts one process, on whichever host, and due times only grow",
+    "within_rate": "no time has more calls than a rate limit over all shards allows",
+    "rate_usable": "callers on several shards can use 99 % of a rate limit while nothing moves",
+    "service_once": "a request to a service that is not to be repeated is handled once at most",
+    "service_room": "a handler gets no more requests at a time than it takes, and none while it is unhealthy",
+    "service_answer": "who asks a service gets the answer to that request",
+    "service_found": "a service is found from every shard once all is well again",
+    "broadcast_once": "what is broadcast is delivered to a member once, in the order of its sender",
+    "broadcast_lost": "a broadcast that a shard takes is delivered to all members that live there",
+    "group_agrees": "at rest every shard that reads a group has what its home has",
+    "tree_order": "children on several shards begin in their order, and end in the reverse, one life at a time",
+    "person_once": "a question to a person has one answer, which those who gave it and who asked are told",
     "contained": "no error escapes into the event loop of a host",
 }
 
@@ -61,7 +73,12 @@ class _Batch:
 class Books:
     """See the module."""
 
-    def __init__(self, shards: list[str]) -> None:
+    def __init__(self, shards: list[str], *, has_room: bool = True) -> None:
+        self.has_room = has_room  # no mailbox is ever full
+        self.trees = Trees()
+        self.questions = Questions()
+        self.casts: dict[tuple[str, str], int] = {}  # (sender, member) → number of the last broadcast
+        self.members: dict[str, set[str]] = {}  # shard → pids of its own in the group
         self.ledgers = {shard: Ledger() for shard in shards}
         self.epochs = dict.fromkeys(shards, 0)
         self.posted: dict[tuple[str, str], list[tuple[str, dict[str, Any]]]] = {}  # (from, to) → what and data
@@ -93,7 +110,7 @@ class Books:
         for record in records:
             self.moment += 1
             found = list(ledger.add(record))
-            for violation in () if _is_of_loan(record) else found:
+            for violation in () if _is_of_other(record) else found:
                 yield Violation(violation.name, f"{shard}: {violation.detail}")
             if record.kind.startswith("remote."):
                 yield from self._remote(shard, record, batch)
@@ -103,19 +120,38 @@ class Books:
                 batch.done.add(("begun", record.pid))
                 if "@" in record.pid:  # one firing of a schedule
                     self.fired.append(Op(record.pid, "fire", (), True, self.moment, self.moment, shard))
-                self.names[shard, rows.DECODERS[record.kind].decode(record.data).name] = record.pid
+                created = rows.DECODERS[record.kind].decode(record.data)
+                self.names[shard, created.name] = record.pid
+                yield from self.trees.begin(shard, record.pid, created)
+            elif record.kind == "interrupt.resolved":
+                ended = rows.DECODERS[record.kind].decode(record.data)
+                yield from self.questions.answer(shard, record.pid, ended)
+            elif record.kind in ("group.joined", "group.left") and "/" not in record.pid:
+                self._note_member(shard, record)
             elif record.kind == "effect.finished":
                 self._finished(shard, record.pid, rows.DECODERS[record.kind].decode(record.data))
             elif record.kind == "process.stopping":
                 batch.done.add(("told", record.pid))
             elif record.kind == "process.terminated":
                 self._ended(shard, record.pid, batch)
+                how = rows.DECODERS[record.kind].decode(record.data)
+                yield from self.trees.end(shard, record.pid, how)
+                yield from self.questions.end(shard, record.pid, how)
         yield from ledger.parts.ties.committed()
         yield from batch.broken()
 
     def lives(self, shard: str, pid: str) -> bool:
         books = self.ledgers[shard].processes.get(pid)
         return books is not None and not books.ended
+
+    def has_ended(self, address: str) -> bool:
+        shard, _, pid = address.partition("/")
+        return pid in self.ledgers[shard].processes and not self.lives(shard, pid)
+
+    def _note_member(self, shard: str, record: Record) -> None:
+        members = self.members.setdefault(shard, set())
+        if codec.decode(record.data)["group"] == GROUP:
+            (members.add if record.kind == "group.joined" else members.discard)(record.pid)
 
     def find(self, shard: str, word: str) -> str:
         """Return the pid that a pid or a name means."""
@@ -195,6 +231,11 @@ class Books:
                 batch.due[due] = ("spawn_once", f"{shard} took the spawn of {sent['pid']}, which did not begin")
         elif what == "ended":
             self._answered(shard, sent, batch)
+        elif what == "group.message":
+            for pid in self.members.get(shard, set()) if self.has_room else ():
+                if self.lives(shard, pid) and f"{shard}/{pid}" not in sent["exclude"]:
+                    due = ("message", pid, sent["message"])
+                    batch.due[due] = ("broadcast_lost", f"{shard} took a broadcast and did not deliver it to {pid}")
         else:
             self._tied(shard, sender, what, sent, batch)
 
@@ -247,6 +288,11 @@ class Books:
             batch.done.add(("down", row.to, message["ref"]))
         elif row.form == "exit":
             batch.done.add(("told", row.to))
+        elif "cast" in message and not row.dropped:
+            pair = message["from"], row.to
+            if message["cast"] <= self.casts.get(pair, 0):
+                yield Violation("broadcast_once", f"{row.to} gets {message} after {self.casts[pair]}")
+            self.casts[pair] = message["cast"]
         elif "for" in message and not row.dropped:
             sender, number, receiver = message["from"], message["n"], message["for"]
             last = self.delivered.get((sender, receiver))
@@ -299,7 +345,7 @@ class Books:
         for shard, pid in self.spawned:
             if pid not in self.ledgers[shard].processes and (shard, pid) not in self.refused:
                 yield Violation("spawn_once", f"{self.spawned[shard, pid]} spawned {shard}/{pid}, which never began")
-        for model, ops in ((register(), self.questions()), (compared(), self.compared), (once(), self.fired)):
+        for model, ops in ((register(), self.list_asked()), (compared(), self.compared), (once(), self.fired)):
             for fault in check(model, ops):
                 yield Violation("fired_once" if ops is self.fired else "linearizable", str(fault))
         for name, dues in self.settled.items():
@@ -309,7 +355,7 @@ class Books:
             for violation in ledger.parts.at_rest():
                 yield Violation(violation.name, f"{shard}: {violation.detail}")
 
-    def questions(self) -> list[Op]:
+    def list_asked(self) -> list[Op]:
         """Return what askers asked of cells, and what they were told, in the order of the database."""
         ops = []
         for question, (began, asked) in self.asked.items():
@@ -319,9 +365,11 @@ class Books:
         return ops
 
 
-def _is_of_loan(record: Record) -> bool:
-    """Return whether a row says what a borrower on another shard spent: there are many of one loan, also after the end
-    of the process that lent it."""
+def _is_of_other(record: Record) -> bool:
+    """Return whether a row is about a process of another shard: what a borrower spent, of which there are many for one
+    loan, also after the end of the process that lent it; or a member of a group."""
+    if record.kind in ("group.joined", "group.left"):
+        return "/" in record.pid
     if record.kind != "effect.finished":
         return False
     return str(rows.DECODERS[record.kind].decode(record.data).key).startswith("aside:loan:")

@@ -17,6 +17,7 @@ from lyra.core.budgets.money import Money
 from lyra.core.effect import Effect
 from lyra.core.ids import ProcessRandom
 from lyra.errors import Divergence, NoSuchProcess
+from lyra.kernel import Child
 
 Spec = dict[str, Any]
 Step = list[Any]
@@ -39,7 +40,8 @@ class Provider:
     async def perform(self, kind: str, number: int, key: str) -> Any:
         count = self.performed[key] = self.performed.get(key, 0) + 1
         self.on_perform(key, kind, count)
-        await asyncio.sleep(self._rng.choice([0.0, 0.05, 0.5, 3.0]) * self._rng.random())
+        if kind != "call":
+            await asyncio.sleep(self._rng.choice([0.0, 0.05, 0.5, 3.0]) * self._rng.random())
         return [kind, number, count]
 
 
@@ -57,9 +59,23 @@ async def _pay(number: int, idempotency_key: str) -> Any:
     return await Outside.provider.perform("pay", number, idempotency_key)
 
 
+async def _call(number: int, idempotency_key: str) -> Any:
+    return await Outside.provider.perform("call", number, idempotency_key)
+
+
+CALLS_A_MINUTE: Final = 120  # that all callers of a world may make together
+CALLS_AT_ONCE: Final = 6
+
 EFFECTS: Final[dict[str, Effect]] = {
     "read": Effect(_read, name="world:read", idempotent=True, retry=2, timeout_s=20.0),
     "pay": Effect(_pay, name="world:pay", cost=Money(10), timeout_s=20.0),
+    "call": Effect(
+        _call,
+        name="world:call",
+        idempotent=True,
+        timeout_s=20.0,
+        rate_limit={"requests_per_minute": CALLS_A_MINUTE, "burst": CALLS_AT_ONCE},
+    ),
 }
 
 
@@ -225,7 +241,53 @@ async def asker(ctx: Any, address: str, questions: list[dict[str, Any]]) -> Any:
     return told
 
 
-PROGRAMS: Final = (actor, cell, asker)
+# ---------------------------------------------------------------------- what shards share
+
+
+async def caller(ctx: Any, count: int) -> None:
+    """Make rate-limited calls, as fast as the limit allows."""
+    for number in range(count):
+        await ctx.do(EFFECTS["call"], number)
+
+
+async def member(ctx: Any) -> None:
+    """Receive what is broadcast to a group, until it is told to stop."""
+    while await ctx.receive() != STOP:
+        pass
+
+
+async def person(ctx: Any, count: int) -> list[str]:
+    """Ask a person questions, one after the other; gives the answers."""
+    told = []
+    for number in range(count):
+        await ctx.sleep(1.0)
+        told.append((await ctx.ask(f"{ctx.address} {number}?")).text)
+    return told
+
+
+async def tree(ctx: Any, strategy: str, places: list[str | None]) -> None:
+    """Supervise children on several shards, until told to stop."""
+    children = [
+        Child(f"kid{index}", kid, (ctx.address, index, strategy), shutdown_s=5.0, shard=place)
+        for index, place in enumerate(places)
+    ]
+    supervisor = ctx.supervise(children, strategy=strategy, max_restarts=1_000, window_s=1_000_000.0)
+    while await ctx.receive() != STOP:
+        pass
+    ctx.stop(supervisor.pid, grace_s=300.0)
+    await supervisor.wait()
+
+
+async def kid(ctx: Any, tree: str, index: int, strategy: str) -> None:  # noqa: ARG001 - for the books
+    """Fail now and then for a while; then wait for the end."""
+    for _ in range(3):
+        await ctx.sleep(0.2 + 6.0 * ctx.random())
+        if ctx.random() < 0.08:
+            raise PlannedFailure("a kid")
+    await ctx.receive()
+
+
+PROGRAMS: Final = (actor, cell, asker, caller, member, person, tree, kid)
 
 
 # ---------------------------------------------------------------------- drawing a spec

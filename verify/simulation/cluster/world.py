@@ -30,13 +30,13 @@ from lyra.store.protocol import Record
 from lyra.testing.clock import SimClock
 from lyra.testing.loop import Deadlock
 from verify.crash.workload import call_of
-from verify.histories import Op
 from verify.simulation import invariants
 from verify.simulation.cluster import programs
 from verify.simulation.cluster.books import Books
 from verify.simulation.cluster.database import Shard, ShardStore
 from verify.simulation.cluster.loops import HostLoop, run_until
 from verify.simulation.cluster.network import DATABASE, Network, NoPulse, SimCarrier, SimWriter
+from verify.simulation.cluster.shared import Shared
 from verify.simulation.ledger import Violation
 
 LEASE_S: Final = 3.0
@@ -75,6 +75,7 @@ class SimHost:
             SimCarrier(world.network, self.name),
             name=self.name,
             address=self.name,
+            setup=world.shared.set_up,
             make_kernel=self._make_kernel,
             resources={"cpu": 1.0, "gpu": 0.0},
             drain_s=4.0,
@@ -84,35 +85,12 @@ class SimHost:
             try:
                 await self.host.start()
                 self.has_joined = True
-                if world.has_board:
-                    await self._compare()
-                return
+                break
             except LyraError:  # an earlier start of that name is still in the directory, or it cannot be reached
                 if self.host._writer is not None:
                     self.host._writer.close()
                 await asyncio.sleep(0.7)
-
-    async def _compare(self) -> None:
-        """Compare and write a value of a blackboard on whichever shards are open here, until all is well."""
-        world, known = self.world, None
-        for number in range(1, 40):
-            await asyncio.sleep(self.rng.uniform(0.1, 4.0))
-            kernels = list(self.host.kernels.values()) if self.host is not None else []
-            if world.is_well or not kernels:
-                continue
-            groups, new = self.rng.choice(kernels).groups, f"{self.machine}.{number}"
-            old = known if self.rng.random() < 0.7 else self.rng.choice([None, known])
-            at, began = len(world.books.compared), world.clock.monotonic()
-            world.books.compared.append(Op("board", "compare", (old, new), None, began, None, self.machine))
-            try:
-                async with asyncio.timeout(15.0):
-                    await groups.create("board", exist_ok=True)
-                    matched = await groups.bb_compare("board", "value", old, new)
-            except (LyraError, TimeoutError):
-                continue  # whether it was written is not known
-            ended = world.clock.monotonic()
-            world.books.compared[at] = Op("board", "compare", (old, new), matched, began, ended, self.machine)
-            known = new if matched else groups.bb_get("board", "value")
+        await world.shared.use(self)
 
     def epochs_at_work(self, shard: str) -> list[int]:
         """Return the epochs of the kernels of a shard that perform something here."""
@@ -155,6 +133,8 @@ class SimHost:
             if kernel.stopping or kernel.failure is not None or not kernel.started or kernel.journal is None:
                 continue
             for interrupt in kernel.interrupts.pending():
+                if interrupt.kind != "in_doubt":
+                    continue
                 decision = self.rng.choice(["retry", "fail"])
                 with suppress(InvalidTransition, NoSuchInterrupt):
                     kernel.resolve_interrupt(interrupt.id, {"text": "", "approved": True, "decision": decision})
@@ -230,7 +210,6 @@ class ClusterWorld:
         self.violations: list[Violation] = []
         self.shards = {f"s{number}": Shard(f"s{number}") for number in range(1, rng.randint(2, 5) + 1)}
         names = list(self.shards)
-        self.books = Books(names)
         self.directory = MemoryDirectory(names, self.clock.now, lease_s=LEASE_S, stores=self.shards)
         self.network = Network(
             self.clock,
@@ -240,6 +219,7 @@ class ClusterWorld:
             late=rng.choice([0.0, 0.05, 0.2]),
         )
         self.mailbox_max = rng.choice([1, 3, 20, 1_000])
+        self.books = Books(names, has_room=self.mailbox_max == 1_000)
         self.snapshot_every = rng.choice([15, 60, 100_000])
         self.horizon_s = rng.choice([5.0, 20.0, 45.0])
         self._ahead = {0: rng.choice([0.0, 200.0]), 1: rng.choice([0.0, -300.0]), 2: rng.choice([0.0, 60.0])}
@@ -282,6 +262,9 @@ class ClusterWorld:
         }
         self._ids = 0
         self.is_done = False
+        self.shared = Shared(self)
+        self.roots |= self.shared.roots
+        self.well_s = 0.0  # when all trouble was over
 
     # ------------------------------------------------------------------ findings
 
@@ -318,10 +301,12 @@ class ClusterWorld:
             self.violate("after_lease", f"{key} was performed on {host.machine} in epoch {epochs} of {name}: {lease}")
         elif not 0.0 < self.clock.now() <= lease.expires_at:
             self.violate("after_lease", f"{key} was performed on {host.name} after its lease on {name}")
+        if kind == "call":
+            self.shared.calls.append(self.clock.monotonic())
         request = {"kind": kind}
         ledger = self.books.ledgers[name]
         found = ledger.judge_act(
-            call_of(key), request, count, idempotent=kind == "read", tries=1 if kind == "pay" else 2
+            call_of(key), request, count, idempotent=kind != "pay", tries=2 if kind == "read" else 1
         )
         for violation in found:
             self.violate(violation.name, f"{host.name}, {name}: {violation.detail}")
@@ -551,6 +536,7 @@ class ClusterWorld:
         """End all trouble; wait for the ends from here on."""
         self.say("all is well from here on")
         self.is_well = True
+        self.well_s = self.clock.monotonic()
         self._point = None
         self.network.heal_all()
         for host in self.hosts:
@@ -570,6 +556,7 @@ class ClusterWorld:
             spawns = [group.create_task(self._start(cluster, address)) for address in self.roots]
             senders = [group.create_task(self._send(hasty, number)) for number in range(3)]
             senders.append(group.create_task(self._kill(hasty)))
+            senders += [group.create_task(self.shared.answer(some)) for some in (cluster, hasty)]
             for name, when in self.jobs.items():
                 await cluster.schedule(name, programs.actor, {"steps": [["do", "read", 1]], "traps": False}, **when)
             for task in spawns:
@@ -578,6 +565,7 @@ class ClusterWorld:
                 await asyncio.sleep(1.0)
             for name in self.jobs:
                 await cluster.unschedule(name)
+            await self.shared.finish(cluster)
             for address in self.roots:
                 if address.endswith("/cell"):
                     continue
@@ -671,7 +659,7 @@ class ClusterWorld:
         return self._open_on(shard) == [owner] and view.is_alive(owner)
 
     def _all_over(self) -> bool:
-        if not self.is_well or not all(self._is_placed(shard) for shard in self.shards):
+        if not self.is_well or not all(self._is_placed(shard) for shard in self.shards) or not self.shared.is_over:
             return False
         for ledger in self.books.ledgers.values():
             if any(not books.ended for books in ledger.processes.values()):
@@ -682,7 +670,7 @@ class ClusterWorld:
                   for shard, pid in self.books.spawned)  # fmt: skip
 
     def _at_rest(self) -> None:
-        for violation in self.books.at_rest():
+        for violation in (*self.books.at_rest(), *self.shared.at_rest()):
             self.violate(*violation)
         for address, limit in self.limits.items():
             spent = self.books.spent_below(address)

@@ -8,7 +8,7 @@ may be spawned any number of times; its processes share its rate limit and its c
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from lyra.agents.declaration.hooks import HOOK_METHODS, AgentHooks, ContextPolicy
@@ -55,6 +55,7 @@ class AgentDeclaration:
         "context",
         "continuations",
         "description",
+        "elsewhere",
         "fallback",
         "fit_budget",
         "hooks",
@@ -144,6 +145,7 @@ class AgentDeclaration:
         # None is the longest answer of the model; one that is cut there goes on, so often for one message.
         self.max_tokens = None if max_tokens is None else check_integer(max_tokens, "max_tokens", least=1, most=10**7)
         self.continuations = CONTINUATIONS if max_tokens is None else 0
+        self.elsewhere: Callable[[Any], Awaitable[str]] | None = None  # answers a turn in place of its model and tools
         self.min_tokens = check_integer(min_tokens, "min_tokens", least=1, most=10**7)
         if not isinstance(fit_budget, bool):
             raise ConfigError(f"fit_budget is True or False, not {fit_budget!r}", key="fit_budget")

@@ -50,6 +50,7 @@ class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
     more_tools: Callable[[Workspace], Iterable[Tool | ToolSource]] | None = None
     rights: tuple[Capability, ...] = ()  # besides those of the folders and the tools
     wrap: Callable[[Iterable[Tool | ToolSource]], Iterable[Tool | ToolSource]] | None = None  # puts layers around tools
+    placer: Any = None  # the cluster that runs sub-agents in the background
     hooks: AgentHooks | None = None  # of the agent and its session; those of the configuration are not added here
     memory: Memory | Literal[False] | None = None  # None: items of its own store, recalled; False: no memory
     facts: Mapping[str, Any] = {}  # more for the first line

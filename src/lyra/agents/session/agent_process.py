@@ -15,14 +15,15 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, overload
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 from lyra.agents.declaration.memory import Remembered
 from lyra.agents.declaration.output import Content, content_of
+from lyra.agents.session.agent_handle import AgentHandle, check_rules, make_late_error
 from lyra.agents.session.early_call import time_won, wait_for_limits
-from lyra.agents.session.events import AgentEvent, AnyEvent, Text, Thinking, ToolProgress
+from lyra.agents.session.events import AgentEvent, Text, Thinking, ToolProgress
 from lyra.agents.session.model_call import AgentExecution, AgentState
-from lyra.agents.session.replies import MarkedReply, Pending, Reply, Sink, Stream
+from lyra.agents.session.replies import FeedSink, MarkedReply, Pending, Reply
 from lyra.agents.session.session import Metrics
 from lyra.agents.session.shared import runtime_of
 from lyra.core.budgets.budget import Limits
@@ -31,7 +32,7 @@ from lyra.core.hints import Out_co
 from lyra.core.message import Message
 from lyra.core.naming import SUPERVISE, give_name
 from lyra.core.tool import caller
-from lyra.errors import AgentFailed, ConfigError, DeadlineExceeded
+from lyra.errors import AgentFailed, ConfigError
 from lyra.kernel.process.process import Process
 from lyra.kernel.programs.context import require_send
 from lyra.kernel.programs.handle import Handle, ProcessCommands
@@ -39,9 +40,10 @@ from lyra.kernel.programs.handle import Handle, ProcessCommands
 if TYPE_CHECKING:
     from lyra.agents.session.agent_abroad import AgentAbroad
     from lyra.kernel.kernel import Kernel
+    from lyra.kernel.programs.context import Context
 
 
-class AgentProcess(Handle[Out_co], Generic[Out_co]):
+class AgentProcess(AgentHandle[Out_co], Handle[Out_co], Generic[Out_co]):
     """A spawned Agent, whose answers are each an `Out_co`."""
 
     __slots__ = ("_read_answer",)
@@ -134,9 +136,7 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise DeadlineExceeded(
-                f"agent process {self.pid} did not answer within {timeout_s:g} s", timeout_s=timeout_s, pid=self.pid
-            ) from None
+            raise make_late_error(self.pid, timeout_s, pid=self.pid) from None
 
     async def _wait_for_limits(self, *, timed: bool) -> None:
         runtime = runtime_of(self._kernel)
@@ -158,69 +158,48 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
         reader = require_send(process)
         if type(message) is MarkedReply:
             self._mark()
-        rules = None if only is None else _rules(only)
+        rules = None if only is None else check_rules(only)
         questions = runtime_of(self._kernel).questions
         pending = questions.ask(process, content_of(message), budget=budget, only=rules, reader=reader)
         if not wait_for_person:
             questions.doubts.limit(pending)
         return pending
 
-    @overload
-    def stream(
-        self,
-        message: Content,
-        *,
-        events: Literal[False] = False,
-        budget: Limits | None = None,
-        only: Sequence[str] | None = None,
-        wait_for_person: bool = False,
-    ) -> Stream[Out_co, str]: ...
-    @overload
-    def stream(
-        self,
-        message: Content,
-        *,
-        events: Literal[True],
-        budget: Limits | None = None,
-        only: Sequence[str] | None = None,
-        wait_for_person: bool = False,
-    ) -> Stream[Out_co, AnyEvent]: ...
-    @overload
-    def stream(
-        self,
-        message: Content,
-        *,
-        events: bool,
-        budget: Limits | None = None,
-        only: Sequence[str] | None = None,
-        wait_for_person: bool = False,
-    ) -> Stream[Out_co, Any]: ...
-    def stream(
-        self,
-        message: Content,
-        *,
-        events: bool = False,
-        budget: Limits | None = None,
-        only: Sequence[str] | None = None,
-        wait_for_person: bool = False,
-    ) -> Stream[Out_co, Any]:
-        """Return the answer piece by piece: text, or with `events=True` everything that happens on the way."""
-        content, rules = content_of(message), None if only is None else _rules(only)
+    async def _begin_stream(
+        self, message: Content, content: Any, budget: Limits | None, rules: tuple[str, ...] | None, *, waits: bool
+    ) -> Pending[Out_co]:
+        self._check_loop()
+        require_send(self._process)
+        if time_won.get() is not None:
+            await self._wait_for_limits(timed=False)
+        if type(message) is MarkedReply:
+            self._mark()
+        runtime = runtime_of(self._kernel)
+        pending = runtime.ask(self._process, content, budget=budget, stream=True, only=rules)
+        if not waits:
+            runtime.questions.doubts.limit(pending)
+        return pending
 
-        async def start() -> Pending[Out_co]:
-            self._check_loop()
-            require_send(self._process)
-            if time_won.get() is not None:
-                await self._wait_for_limits(timed=False)
-            if type(message) is MarkedReply:
-                self._mark()
-            runtime = runtime_of(self._kernel)
-            pending = runtime.ask(self._process, content, budget=budget, stream=True, only=rules)
-            if not wait_for_person:
-                runtime.questions.doubts.limit(pending)
-            return pending
+    async def ask(self, ctx: Context, message: Content, *, budget: Limits | None = None) -> Out_co:
+        """Return the answer in a program, whose journal has it: a replay does not ask again."""
+        from lyra.agents.session.agent_abroad import AgentAbroad, describe_answer, read_answer
 
-        return Stream(start, events=events)
+        remote = self._process.core.remote
+        if remote is not None:  # as on every shard of a cluster: once, also where the host is killed meanwhile
+            answer: Out_co = await AgentAbroad(self._kernel, remote.address_of(self.pid)).ask(
+                ctx, message, budget=budget
+            )
+            return answer
+
+        async def send() -> dict[str, Any]:
+            return describe_answer(await self.send(message, budget=budget), self._process)
+
+        told = await ctx.do(send)
+        own: Out_co = read_answer(self._kernel, told)
+        return own
+
+    async def history(self) -> tuple[Message, ...]:
+        return self.messages
 
     async def revise(self, keep: int, add: Iterable[Message] = ()) -> None:
         """Keep the first `keep` messages of the conversation and put others behind them, once the agent is idle."""
@@ -252,12 +231,6 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
                 hint="ask it where its kernel runs, or use lyra.run(agent, …) here",
                 pid=self.pid,
             )
-
-    @give_name("lyra:AgentProcess.stop")
-    async def stop(self, reason: str = "shutdown") -> None:
-        """End the process in order; its work is cancelled."""
-        await self.kill(reason)
-        await self.wait()
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -311,15 +284,6 @@ class AgentProcess(Handle[Out_co], Generic[Out_co]):
         """Tokens, money, calls and errors so far."""
         session = runtime_of(self._kernel).find_session(self.pid)
         return session.metrics if session is not None else Metrics()
-
-
-def _rules(only: Sequence[str]) -> tuple[str, ...]:
-    """Check the rules of a message's limit."""
-    from lyra.tools.permissions.rules import Rule
-
-    if isinstance(only, str):
-        raise ConfigError(f"only is a list of rules, not {only!r}", hint=f"only=[{only!r}]", key="only")
-    return tuple(Rule(rule, "allow", source="only").text for rule in only)
 
 
 # EventFeed: the events of an agent's answers for any number of readers, who come and go while it works.
@@ -391,18 +355,3 @@ class EventFeed:
         """End all readers: the agent works no more."""
         for reader in tuple(self._readers):
             reader.close()
-
-
-class FeedSink(Sink):
-    """A sink that hands every event on at once: it is never full, and an answer does not end it."""
-
-    __slots__ = ("_hand_on",)
-
-    def __init__(self, kernel: Kernel, hand_on: Callable[[AgentEvent], object]) -> None:
-        super().__init__(kernel)
-        self._hand_on = hand_on
-
-    def put(self, event: AgentEvent) -> None:
-        if type(event) is Text:
-            self.lengths.append(len(event.delta))
-        self._hand_on(event)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, cast
 
@@ -184,6 +184,21 @@ class Sink:
             if not room.done():
                 room.set_result(None)
         return event
+
+
+class FeedSink(Sink):
+    """A sink that hands every event on at once: it is never full, and an answer does not end it."""
+
+    __slots__ = ("_hand_on",)
+
+    def __init__(self, kernel: Kernel, hand_on: Callable[[AgentEvent], object]) -> None:
+        super().__init__(kernel)
+        self._hand_on = hand_on
+
+    def put(self, event: AgentEvent) -> None:
+        if type(event) is Text:
+            self.lengths.append(len(event.delta))
+        self._hand_on(event)
 
 
 class Pending(Generic[Out_co]):

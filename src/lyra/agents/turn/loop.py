@@ -9,7 +9,7 @@ without an answer has its own status (`STATUSES`) and is an AgentFailed for the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -443,7 +443,7 @@ def _run(turn: Turn, content: Any, only: tuple[str, ...] | None = None) -> Corou
     session.messages.append(message)
     if agent.system:
         turn.system = _mask_prompt(turn, agent.system)
-    return _iterate(turn, execution)
+    return _iterate(turn, execution) if agent.elsewhere is None else _answer_elsewhere(turn, agent.elsewhere)
 
 
 async def _run_prepared(turn: Turn, message: Message, execution: AgentExecution, *, is_hooked: bool) -> Any:
@@ -451,8 +451,20 @@ async def _run_prepared(turn: Turn, message: Message, execution: AgentExecution,
     if is_hooked:
         message = await _apply_message_hooks(turn, message)
     turn.session.messages.append(message)
+    if turn.agent.elsewhere is not None:
+        return await _answer_elsewhere(turn, turn.agent.elsewhere)
     turn.system = await system_prompt(turn)
     return await _iterate(turn, execution)
+
+
+async def _answer_elsewhere(turn: Turn, elsewhere: Callable[[Turn], Awaitable[str]]) -> Any:
+    """Return the answer of an agent whose model and tools are on another machine."""
+    execution = turn.session.execution
+    assert execution is not None
+    execution.move(AgentState.THINKING)
+    text = await elsewhere(turn)
+    turn.session.messages.append(Message("assistant", text))
+    return _reply(turn, text)
 
 
 async def _apply_message_hooks(turn: Turn, message: Message) -> Message:

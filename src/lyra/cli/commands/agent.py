@@ -331,7 +331,17 @@ async def with_servers(
 ) -> AsyncIterator[HeadlessOptions]:
     """Provide the options with the tools of MCP servers, and of `more`; where there is none, nothing of it is
     imported. They connect in the background; what is printed `waits` for them for a few seconds, and the first turn
-    does in any case."""
+    does in any case. With `sage.cluster` they have that cluster."""
+    if invocation.config.sage.cluster is not None and options.placer is None:
+        import msgspec
+
+        from lyra.cluster.sage_tasks import ClusterPlacer
+
+        async with ClusterPlacer(invocation.config.sage.cluster.reveal()) as placer:
+            placed = msgspec.structs.replace(options, placer=placer)
+            async with with_servers(invocation, placed, more, waits=waits) as equipped:
+                yield equipped
+        return
     if not more and not _names_servers(invocation):
         yield options
         return

@@ -2,7 +2,8 @@
 
 STORE_OR_URL is a server's address or a store; left out, the configured store. Where a server owns the store, the
 command asks it, so that a change counts at once; else it opens the store itself. Without the argument, the one server
-that this user runs is asked, of whichever store. Only `create` makes a store that is not there.
+that this user runs is asked, of whichever store. Only `create` makes a store that is not there. The keys of a cluster
+(its URL, or the setting cluster.store) are asked for at a host on this machine, or at the address of any.
 """
 
 from __future__ import annotations
@@ -174,12 +175,18 @@ def _ask(
         return _over_http(invocation, target.rstrip("/"), *request)
     from lyra.server.settings import read_announcement
 
-    store = invocation.config.store_target() if target is None else target
+    config = invocation.config
+    cluster = config.cluster.store.reveal() if config.cluster.store is not None else None
+    store = target or cluster or config.store_target()
     url = read_announcement(store, os.environ)
     if url and _is_there(url):
         return _over_http(invocation, url, *request)
     if target is None and (url := _only_server()):
         return _over_http(invocation, url, *request)
+    if store == cluster:
+        raise ConfigError(
+            "no host on this machine serves the cluster", hint="name the address of any: `lyra keys … http://HOST:PORT`"
+        )
     if store == "memory":
         raise ConfigError(
             "a memory store ends with its server, and none is found", hint="name the server: `lyra keys … http://…`"

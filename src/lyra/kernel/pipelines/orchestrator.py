@@ -110,9 +110,11 @@ class Orchestrator(Subsystem):
         interrupts.on_doubt.append(self._feeds.tell_doubt)
         interrupts.on_program_asked.append(self._feeds.tell_question)
         self._restored_at: float | None = None
+        self._restored_seq = 0  # the last row of an earlier kernel
 
     def on_restored(self) -> None:
         self._restored_at = self._core.now()
+        self._restored_seq = 0 if self._core.journal is None else self._core.journal.seq
         self.leases.on_restored()
 
     def stop(self) -> None:
@@ -520,17 +522,20 @@ class Orchestrator(Subsystem):
         checked = PipelineConfig.of(config)
         require("process.spawn", checked.name)
         work = self.envelope_of(envelope)
-        self.agents.check(
-            [stage.agent_name for stage in checked.agents if stage.node_kind is NodeKind.AGENT], _user_of(work)
-        )
-        if pid in self.state.sessions:
-            raise NameTaken(f"there is a pipeline session for {pid} already", hint="use another pid", pid=pid)
+        if self._core.processes[pid].life > self._restored_seq:
+            wanted = [stage.agent_name for stage in checked.agents if stage.node_kind is NodeKind.AGENT]
+            self.agents.check(wanted, _user_of(work))
+            if pid in self.state.sessions:
+                raise NameTaken(f"there is a pipeline session for {pid} already", hint="use another pid", pid=pid)
+        elif pid in self.state.sessions:  # of an earlier kernel, which may have begun it; its agents come back later
+            return
         self._begin(pid, checked, work)
 
     def describe_end(self, pid: str) -> dict[str, Any]:
-        """Return the last envelope of a pipeline that is over, and the code of its error."""
+        """Return the last envelope of a pipeline that is over, the code of its error, and what it asks."""
         session = self._session(pid)
-        return {"envelope": session.envelope.to_data(), "error_code": session.error_code}
+        asked = dict(session.waiting[0].interrupt) if session.waiting else None
+        return {"envelope": session.envelope.to_data(), "error_code": session.error_code, "interrupt": asked}
 
     def describe_abroad(self, pid: str, run: int) -> list[Any]:
         """Return a shard that has the agent of a run, and the pipeline that runs it there with its envelope."""
@@ -538,6 +543,7 @@ class Orchestrator(Subsystem):
         stage = msgspec.convert(work["stage"], AgentConfig)
         settings = {key: value for key, value in work["stage"].items() if value is not None and key != "output_key"}
         config = pipeline_of(stage.agent_name, settings, Envelope.from_data(work["envelope"]))
+        work["envelope"]["interrupt_pending"] = False  # what other stages ask is not asked there
         return [self._core.remote.agents.choose(stage.agent_name), config, work["envelope"]]
 
     async def execute_agent(

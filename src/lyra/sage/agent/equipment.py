@@ -89,6 +89,7 @@ class Equipment:
             worktrees=Worktrees(folder, worktrees_folder(place), around=self._keeping),
             notify=notify,
             budget=budget,
+            placer=options.placer,
         )
         self.prompt = SessionPrompt(folder, options.also, self.rules, mode, attended=options.attended)
 

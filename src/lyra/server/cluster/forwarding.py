@@ -62,6 +62,12 @@ class SentRequest(NamedTuple):
             "body": self.body,
         }
 
+    def with_header(self, name: str, value: str) -> SentRequest:
+        """Return the request with a header, in place of one that the client sent."""
+        key = name.encode()
+        others = [pair for pair in self.scope["headers"] if pair[0] != key]
+        return self._replace(scope={**self.scope, "headers": [*others, (key, value.encode("latin-1"))]})
+
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> SentRequest:
         client = data["client"]

@@ -14,8 +14,8 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from lyra.cluster import placement
-from lyra.errors import Overloaded
+from lyra.core.ids import unique_id
+from lyra.errors import LyraError, Overloaded, Unreachable
 from lyra.server.cluster import merge
 from lyra.server.cluster.feed import follow_all
 from lyra.server.cluster.forwarding import OF_ALL, SentRequest, is_of_all, until_client_left, write_answer
@@ -24,6 +24,7 @@ from lyra.server.cluster.reach import Reach, ShardAnswer
 from lyra.server.cluster.whole import WHOLE_NAMES
 from lyra.server.dashboard import cluster
 from lyra.server.dashboard.login import problem_page
+from lyra.server.http.api.webhooks import SHARED_ID
 from lyra.server.http.app import (
     COUNTED,
     answer_of_problem,
@@ -38,6 +39,7 @@ from lyra.server.http.endpoint import PageRequest, PathTable, RawAnswer, RouteMa
 from lyra.server.http.guard import LOOPBACK_HOSTS, ClientLeft, check_place, read_body
 from lyra.server.http.problems import HttpRefusal
 from lyra.server.http.sse import Receive, Send
+from lyra.server.token_limit import credential_of
 
 if TYPE_CHECKING:
     from lyra.server.settings import ServeSettings
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 FEED: Final = "events.follow"
 _SHARDS: Final = "/shards/"
 _RPC: Final = "a2a.request"
+_WEBHOOK: Final = "webhooks.add"
 _MISSING: Final = "lyra-missing-shards"
 _encode: Final = msgspec.json.encode
 
@@ -57,9 +60,10 @@ class Front:
         self._reach = reach
         self._sites = reach.sites
         self._table = PathTable((*reach.sites.endpoints, *cluster.ENDPOINTS))
-        reach.sites.whole.bind(reach, self._pick)
+        reach.sites.whole.bind(reach)
         self._hosts: Collection[str] = {*LOOPBACK_HOSTS, settings.http.host, *settings.hosts}
         self._bytes_max = settings.message_bytes_max
+        self._tokens = settings.tokens
         self._answering = 0
         self._endless: set[asyncio.Task[Any]] = set()
         self.is_draining = False
@@ -107,6 +111,9 @@ class Front:
         except Exception as error:
             if has_begun:  # the connection breaks off, so that the client does not take the answer for whole
                 raise
+            if isinstance(error, Unreachable):  # no 503, after which clients repeat what may have been done
+                text = "the host that was asked has died: what became of the request is not known"
+                error = HttpRefusal(502, text, hint="look whether it was carried out, then ask again")
             page = PageRequest(path, query_text(scope), headers, True)
             await send_answer(send, answer_of_problem(error, page, method, match, problem_page))
 
@@ -127,6 +134,7 @@ class Front:
             return
         if self.is_draining and (endpoint is None or not may_finish(endpoint) or name == FEED):
             raise Overloaded("the server is stopping", hint="ask again: another host answers")
+        await self._reach.until_placed()
         has_body = not has_no_body(scope, headers)
         is_read = has_body and needs_body(name)
         body = await read_body(receive, headers, self._bytes_max) if is_read else b""
@@ -134,17 +142,14 @@ class Front:
             place, scope, asked = self._enter_shard(path, scope, body)
         else:
             values = {} if match is None else match.values
-            shards = Shards(self._reach.shards, self._pick)
+            shards = Shards(self._reach.shards, self._reach.pick, self._find_user)
             asked = Asked(name, values, query_of(scope["query_string"]), headers, body, shards)
             if name in WHOLE_NAMES:
                 scope, place = {**scope, OF_ALL: True}, asked.at_shard(self._find_open())
             else:
                 place = find_place(asked)
-        site = (
-            self._sites.find(place.shards[0], is_whole=is_of_all(scope))
-            if place.how == "one" and not asked.tells_processes
-            else None
-        )
+        is_direct = place.how in ("one", "new") and not asked.tells_processes
+        site = self._sites.find(place.shards[0], is_whole=is_of_all(scope)) if is_direct else None
         if site is not None:
             request = _rewrite(scope, match, asked)
             await site(request.scope, request.receive(receive) if is_read else receive, send)
@@ -156,13 +161,21 @@ class Front:
         if not await until_client_left(receive, work, self._sites.tasks, among):
             raise ClientLeft
 
+    def _find_user(self, headers: Mapping[str, str], named: str) -> str:
+        """Return the user of the token that a request comes with; "" where its site will refuse it."""
+        try:
+            user_id = headers.get("x-user-id", "") or named
+            return self._tokens.caller(credential_of(headers), user_id=user_id).user_id
+        except LyraError:
+            return ""
+
     def _enter_shard(self, path: str, scope: Any, body: bytes) -> tuple[Destination, Any, Asked]:
         """Return where a request below `/shards/NAME` goes, and the request as that site reads it."""
         shard = path.removeprefix(_SHARDS).partition("/")[0]
         if shard not in self._reach.host.view.shards:
             raise HttpRefusal(404, "there is no such shard", hint="GET /cluster lists them")
         inside = {**scope, "root_path": f"{scope.get('root_path', '')}{_SHARDS}{shard}"}
-        asked = Asked("", {}, query_of(scope["query_string"]), {}, body, Shards((shard,), lambda: shard))
+        asked = Asked("", {}, query_of(scope["query_string"]), {}, body, Shards((shard,), lambda: (shard,)))
         return asked.at_shard(shard), inside, asked
 
     def _tell_health(self, name: str) -> RawAnswer:
@@ -180,10 +193,6 @@ class Front:
         shards, view = self._reach.shards, self._reach.host.view
         return next((shard for shard in shards if view.address_of(shard) is not None), shards[0])
 
-    def _pick(self) -> str:
-        """Return the shard for new work."""
-        return placement.place(self._reach.host.view, {})
-
     # ------------------------------------------------------------------ by where it goes
 
     async def _send_to(self, place: Destination, asked: Asked, request: SentRequest, send: Send) -> None:
@@ -192,18 +201,47 @@ class Front:
         elif place.how == "all":
             await send_answer(send, await self._merge(place.shards, asked, request))
         elif place.how == "each":
-            answers = await self._reach.ask_each(dict.fromkeys(place.shards, request))
-            failed = next((answer for answer in answers if answer.start.status >= 400), answers[0])
-            await send_answer(send, _to_raw(failed, asked))
+            await send_answer(send, _to_raw(await self._ask_each(place.shards, asked, request), asked))
         else:
             await self._send_to_first(place, asked, request, send)
 
+    async def _ask_each(self, shards: tuple[str, ...], asked: Asked, request: SentRequest) -> ShardAnswer:
+        """Return what one of the shards answered that all were asked, first of all one that refused. A webhook has one
+        id on all of them, and is on all of them or none."""
+        if asked.name != _WEBHOOK:
+            answers = await self._reach.ask_each(dict.fromkeys(shards, request))
+            return next((answer for answer in answers if answer.start.status >= 400), answers[0])
+        webhook_id = unique_id()
+        shared = request.with_header(SHARED_ID, webhook_id)
+        results = await asyncio.gather(*(self._reach.ask(shard, shared) for shard in shards), return_exceptions=True)
+        told = [result for result in results if isinstance(result, ShardAnswer)]
+        errors = [result for result in results if not isinstance(result, ShardAnswer)]
+        failed = [answer for answer in told if answer.start.status >= 400]
+        if errors or failed:
+            path = f"{request.scope['path']}/{webhook_id}"
+            undo = request._replace(
+                scope={**request.scope, "method": "DELETE", "path": path, "raw_path": path.encode()}, body=b""
+            )
+            made = [answer.shard for answer in told if answer.start.status < 400]
+            await asyncio.gather(*(self._reach.ask(shard, undo) for shard in made), return_exceptions=True)
+        if errors:
+            raise errors[0]
+        return (failed or told)[0]
+
     async def _send_to_first(self, place: Destination, asked: Asked, request: SentRequest, send: Send) -> None:
-        """Pass a request to the shards in their order until one knows what is asked for."""
+        """Pass a request to the shards in their order until one knows what is asked for, or can take new work."""
+        is_new = place.how == "new"
         for shard in place.shards:
-            async with aclosing(self._reach.read(shard, request)) as pieces:
-                start = await anext(pieces)
-                if start.status == 404 and shard != place.shards[-1]:
+            is_last = shard == place.shards[-1]
+            wait_s = 0.0 if is_new and not is_last else None
+            async with aclosing(self._reach.read(shard, request, wait_s=wait_s)) as pieces:
+                try:
+                    start = await anext(pieces)
+                except Overloaded as error:
+                    if is_last or "unsent" not in error.fields:
+                        raise
+                    continue
+                if not is_new and start.status == 404 and shard != place.shards[-1]:
                     continue
                 if asked.tells_processes and not start.is_stream:
                     body = b"".join([bytes(piece) async for piece in pieces])

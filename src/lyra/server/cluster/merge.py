@@ -151,6 +151,18 @@ def _join_services(_query: Query, answers: Answers) -> Any:
     return {"services": [services[key] for key in sorted(services)]}
 
 
+def _join_webhooks(_query: Query, answers: Answers) -> Any:
+    """Each webhook once: every shard has it, and posts its own events."""
+    webhooks: dict[str, dict[str, Any]] = {}
+    for _, row in _rows(answers, "webhooks"):
+        known = webhooks.setdefault(row["webhook_id"], row)
+        if known is not row:
+            sums = {name: known[name] + row[name] for name in ("delivered", "failed", "dropped")}
+            last_error = known["last_error"] or row["last_error"]
+            webhooks[row["webhook_id"]] = {**known, **sums, "last_error": last_error}
+    return {"webhooks": [webhooks[key] for key in sorted(webhooks)]}
+
+
 def _join_nodes(_query: Query, answers: Answers) -> Any:
     """Each node once. What was counted is added up, unless each shard counts for all; of mode and confidence the least
     is told, and what one shard has reached is reached."""
@@ -404,7 +416,7 @@ MERGES: Final[dict[str, ListMerge]] = {
     "services.list": ListMerge(_join_services),
     "nodes.list": ListMerge(_join_nodes),
     "history.read": ListMerge(_join_history, _begin_history),
-    "webhooks.list": _merge_list("webhooks", lambda row: row["webhook_id"]),
+    "webhooks.list": ListMerge(_join_webhooks),
     "hooks.list": _merge_list("hooks", lambda row: row["hook_id"], "pid"),
     "keys.list": _merge_list("keys", lambda row: (row["created_at"], row["id"])),
     "a2a.list_tasks": ListMerge(_join_tasks, _begin_tasks),

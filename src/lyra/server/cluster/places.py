@@ -16,12 +16,14 @@ import msgspec
 from lyra.core.ids import to_address
 from lyra.errors import ConfigError, NoSuchProcess
 from lyra.kernel.remote.part import home_of, split_address
+from lyra.server.gateway.keys import find_key_home
 from lyra.server.owners import OwnedPid
+from lyra.server.token_limit import credential_of
 
 
 class Destination(NamedTuple):
-    """Where a request goes: to the one shard; to the `first` of several that knows what is asked for; to `each` of
-    them, with the answer of the first; or to `all`, whose answers are merged."""
+    """Where a request goes: to the one shard; to the `first` of several that knows what is asked for; as `new` work to
+    the first that is open; to `each` of them, with the answer of the first; or to `all`, whose answers are merged."""
 
     how: str
     shards: tuple[str, ...]
@@ -31,7 +33,8 @@ class Shards(NamedTuple):
     """What a rule knows of the cluster."""
 
     names: tuple[str, ...]  # of all, those that are open on this host first
-    pick: Callable[[], str]  # the shard for new work
+    pick: Callable[[], tuple[str, ...]]  # the shards for new work, the best first
+    find_user: Callable[[Mapping[str, str], str], str] = lambda _headers, _named: ""  # of the token in the headers
 
     def home(self, name: str) -> str:
         return home_of(name, self.names)
@@ -91,7 +94,7 @@ class Asked:
         return Destination("first", (home, *(shard for shard in self.shards.names if shard != home)))
 
     def new(self) -> Destination:
-        return self.at_shard(self.shards.pick())
+        return Destination("new", self.shards.pick())
 
     def to_process(self, address: str) -> tuple[Destination, str]:
         """Return where a process is, and its pid. One without a shard is looked for, the likeliest first."""
@@ -225,6 +228,16 @@ def _by_rpc(asked: Asked) -> Destination:
     return asked.at_home(task_id) if task_id else _by_message(asked, "params")
 
 
+def _by_key(asked: Asked) -> Destination:
+    """Return where the key is that a call of the gateway comes with: its budget and its limits are there alone."""
+    user_id = asked.shards.find_user(asked.headers, asked.asks("user_id"))
+    return asked.at_shard(find_key_home(credential_of(asked.headers), user_id, asked.shards.home))
+
+
+def _by_key_name(asked: Asked) -> Destination:
+    return asked.at_shard(asked.shards.home(asked.text("name")))
+
+
 def _by_task(asked: Asked) -> Destination:
     return asked.at_home(asked.values["task"].partition(":")[0])
 
@@ -294,9 +307,9 @@ PLACES: Final[dict[str, Rule]] = {
     "nodes.mode": _to_each,
     "history.read": _all,
     "events.follow": _all,
-    "webhooks.add": _new,
+    "webhooks.add": _to_each,
     "webhooks.list": _all,
-    "webhooks.remove": _by_id("webhook_id"),
+    "webhooks.remove": _to_each,
     "hooks.add": _by_subject,
     "hooks.list": _all,
     "hooks.remove": _by_id("hook_id"),
@@ -318,23 +331,23 @@ PLACES: Final[dict[str, Rule]] = {
     "agui.capabilities": _anywhere,
     "mcp.ask": _by_tool,
     "assets.get": _anywhere,
-    "models.list": _anywhere,
-    "models.get": _anywhere,
+    "models.list": _by_key,
+    "models.get": _by_key,
     "openai.chat": _new,
     "anthropic.messages": _new,
-    "gateway.chat": _new,
-    "gateway.responses": _new,
-    "gateway.messages": _new,
-    "gateway.count_tokens": _new,
-    "gateway.embeddings": _new,
-    "keys.create": _new,
+    "gateway.chat": _by_key,
+    "gateway.responses": _by_key,
+    "gateway.messages": _by_key,
+    "gateway.count_tokens": _by_key,
+    "gateway.embeddings": _by_key,
+    "keys.create": _by_key_name,
     "keys.list": _all,
     "keys.show": _by_id("key_id"),
     "keys.revoke": _by_id("key_id"),
     "acts.answer": _by_id("interrupt_id"),
 }
 # Rules that read the body.
-_READERS: Final = (_by_session, _by_subject, _by_thread, _by_message, _by_rpc, _by_tool)
+_READERS: Final = (_by_session, _by_subject, _by_thread, _by_message, _by_rpc, _by_tool, _by_key_name)
 _PROCESS_PAGES: Final = ("pages.process", "pages.run", "pages.pipeline", "acts.stop_pipeline", "acts.fork")
 
 

@@ -8,10 +8,12 @@ only reads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Mapping
-from contextlib import aclosing
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from lyra.cluster import placement
 from lyra.cluster.peers import GrpcCarrier
 from lyra.core.clock import SystemClock
 from lyra.core.limits import FRONT_ANSWERS_S, FRONT_WAIT_S
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 _LOOK_S: Final = 0.1  # between two looks at the directory while a shard is open nowhere
 _BUSY: Final = 503
+
+Begin = Callable[[str | None], AsyncGenerator[Any, None]]
 
 
 class ShardAnswer(NamedTuple):
@@ -44,7 +48,27 @@ class Reach:
         self.sites = sites
         self._carrier = host.carrier
         self._clock = SystemClock()
+        self._placed: Counter[str] = Counter()  # new work by its shard, since the loads were told
+        self._loads_at = 0.0
         self._looking: asyncio.Future[View] | None = None
+        self._looked: View | None = None
+
+    @property
+    def view(self) -> View:
+        """The directory as it was seen last, by a beat of the host or by a look."""
+        looked, view = self._looked, self.host.view
+        return looked if looked is not None and looked.now > view.now else view
+
+    async def until_placed(self) -> None:
+        """Wait until a living host has a shard; Overloaded where none has one for so long."""
+        if self.sites.list_open():
+            return
+        until_s = self._clock.monotonic() + self.host.view.lease_s + FRONT_WAIT_S
+        while not placement.spread(self.view, {}, self.host.name):
+            if self._clock.monotonic() >= until_s:
+                raise Overloaded("no host of the cluster takes work", hint="lyra cluster status lists the hosts")
+            await asyncio.sleep(_LOOK_S)
+            await self._look()
 
     @property
     def shards(self) -> tuple[str, ...]:
@@ -52,58 +76,86 @@ class Reach:
         own = self.sites.list_open()
         return (*own, *(name for name in self.host.view.shards if name not in own))
 
+    def pick(self) -> tuple[str, ...]:
+        """Return the shards for new work, the one that it goes to first."""
+        if self.host.view.now != self._loads_at:
+            self._loads_at = self.host.view.now
+            self._placed.clear()
+        order = placement.spread(self.view, self._placed, self.host.name)
+        if not order:
+            raise Overloaded("no host of the cluster takes work", hint="lyra cluster status lists the hosts")
+        self._placed[order[0]] += 1
+        return tuple(order)
+
     async def read(self, shard: str, request: SentRequest, *, wait_s: float | None = None) -> AsyncGenerator[Any, None]:
-        """Yield the start of a shard's answer and then its body, from wherever the shard is open; Overloaded where it
-        is open nowhere for so long."""
-        until_s = self._clock.monotonic() + (self.host.view.lease_s + FRONT_WAIT_S if wait_s is None else wait_s)
+        """Yield the start of a shard's answer to a request and then its body."""
+
+        def begin(address: str | None) -> AsyncGenerator[Any, None]:
+            if address is not None:
+                return self.stream(address, HTTP_CALL, {"shard": shard, **request.to_data()})
+            site = self.sites.find(shard, is_whole=is_of_all(request.scope))
+            if site is None:
+                raise self._no_host(shard)
+            return read_site(site, request, self.sites.tasks)
+
         may_repeat = request.scope["method"] in ("GET", "HEAD")
-        view = self.host.view
+        async with aclosing(self.read_from(shard, begin, may_repeat=may_repeat, wait_s=wait_s)) as pieces:
+            yield as_start(await anext(pieces))
+            async for piece in pieces:
+                yield piece
+
+    async def read_from(
+        self, shard: str, begin: Begin, *, may_repeat: bool = False, wait_s: float | None = None
+    ) -> AsyncGenerator[Any, None]:
+        """Yield what a shard answers, from wherever it is open; Overloaded where it is open nowhere for so long.
+        `begin` makes the call: at the address of another host, or here where there is none."""
+        until_s = self._clock.monotonic() + (self.host.view.lease_s + FRONT_WAIT_S if wait_s is None else wait_s)
         while True:
             try:
-                pieces = self._begin(shard, request, view)
-                start = await anext(pieces)
+                address = None if self.sites.find(shard) is not None else self._address_of(shard, self.view)
+                pieces = begin(address)
+                first = await anext(pieces)
+            except StopAsyncIteration:  # an answer without a piece
+                return
             except (Conflict, Unreachable) as error:
                 is_certain = bool(error.fields.get("elsewhere") or error.fields.get("unsent"))
                 if not is_certain and not may_repeat:
                     raise
                 if self._clock.monotonic() >= until_s:
                     hint = "ask again in a moment: another host is opening it"
-                    raise Overloaded(f"shard {shard} is open on no host at the moment", hint=hint) from error
+                    raise Overloaded(error.message, hint=hint, unsent=True) from error
             else:
                 async with aclosing(pieces):
-                    yield as_start(start)
+                    yield first
                     async for piece in pieces:
                         yield piece
                 return
             await asyncio.sleep(_LOOK_S)
-            view = await self._look()
+            await self._look()
 
-    def _begin(self, shard: str, request: SentRequest, view: View) -> AsyncGenerator[Any, None]:
-        """Begin to read the answer of a shard, here or from another host."""
-        site = self.sites.find(shard, is_whole=is_of_all(request.scope))
-        if site is not None:
-            return read_site(site, request, self.sites.tasks)
-        data = {"shard": shard, **request.to_data()}
-        return self._carrier.stream(self.address_of(shard, view), HTTP_CALL, data)
+    def stream(self, address: str, method: str, data: Any) -> AsyncGenerator[Any, None]:
+        """Yield what another host answers."""
+        return self._carrier.stream(address, method, data)
 
-    def address_of(self, shard: str, view: View) -> str:
+    def _address_of(self, shard: str, view: View) -> str:
         """Return the address of the other host that has a shard; Conflict where none has it at the moment."""
         row = view.shards.get(shard)
         if row is None:
             raise NoSuchProcess(f"there is no shard {shard[:80]!r}", shard=shard)
         address = view.address_of(shard)
         if address is None or row.host == self.host.name:
-            raise Conflict(f"shard {shard} is open on no host at the moment", elsewhere=True, shard=shard)
+            raise self._no_host(shard)
         return address
 
-    async def _look(self) -> View:
-        """Return the directory as it is now; requests that ask at once share one look."""
+    def _no_host(self, shard: str) -> Conflict:
+        return Conflict(f"shard {shard} is open on no host at the moment", elsewhere=True, shard=shard)
+
+    async def _look(self) -> None:
+        """See the directory as it is now; requests that ask at once share one look."""
         if self._looking is None or self._looking.done():
             self._looking = self.sites.tasks.start(self.host.look(), name="lyra-front-look")
-        try:
-            return await asyncio.shield(self._looking)
-        except LyraError:  # the database is away: what the host knows may still be true
-            return self.host.view
+        with suppress(LyraError):  # the database is away: what the host knows may still be true
+            self._looked = await asyncio.shield(self._looking)
 
     # ------------------------------------------------------------------ whole answers
 

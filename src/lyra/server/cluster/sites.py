@@ -29,10 +29,13 @@ from lyra.server.site import begin_listening, site
 if TYPE_CHECKING:
     from lyra.cluster.directory import Directory
     from lyra.cluster.host import Host, SetUp
+    from lyra.errors import Conflict
     from lyra.kernel.kernel import Kernel
+    from lyra.server.cluster.grpc_site import GrpcSite
     from lyra.server.settings import ServeSettings
 
 HTTP_CALL: Final = "http"
+GRPC_CALL: Final = "grpc"
 _IDLE_S: Final = 2.0  # that requests to a shard which is about to move get to be answered before its kernel drains
 _LOOK_S: Final = 0.02
 
@@ -46,6 +49,7 @@ class Sites(ShardHooks):
         self.endpoints = (*site(gateway=settings.gateway), *SOURCES)
         self.tasks = Tasks()
         self._open: dict[str, HttpApp] = {}  # by shard
+        self._grpc: dict[str, GrpcSite] = {}
         self._open_whole: dict[str, HttpApp] = {}  # the site of all shards, by the shard whose kernel it uses
         self.whole = Whole()
         self._host: Host | None = None
@@ -61,6 +65,10 @@ class Sites(ShardHooks):
         """Return the site of a shard that is open here, or that of all shards beside it; None where it is not, or about
         to close."""
         return (self._open_whole if is_whole else self._open).get(shard)
+
+    def find_grpc(self, shard: str) -> GrpcSite | None:
+        """Return the services of a shard that is open here; None where it is not, or gRPC is not served."""
+        return self._grpc.get(shard)
 
     @property
     def is_busy(self) -> bool:
@@ -90,12 +98,20 @@ class Sites(ShardHooks):
         begin_listening(app.parts)
         app.open()
         app.parts.records.read_ahead()
-        self._open[kernel.core.remote.shard] = app
-        self._open_whole[kernel.core.remote.shard] = make_whole(app, self.whole)
+        shard = kernel.core.remote.shard
+        if settings.grpc is not None:
+            from lyra.server.cluster.grpc_site import GrpcSite
+
+            self._grpc[shard] = GrpcSite(kernel, settings)
+        self._open[shard] = app
+        self._open_whole[shard] = make_whole(app, self.whole)
 
     async def close(self, kernel: Kernel, drain_s: float) -> None:
-        app = self._open.pop(kernel.core.remote.shard, None)
-        self._open_whole.pop(kernel.core.remote.shard, None)
+        shard = kernel.core.remote.shard
+        app, services = self._open.pop(shard, None), self._grpc.pop(shard, None)
+        self._open_whole.pop(shard, None)
+        if services is not None:
+            await services.close()
         if app is None:
             return
         app.drain()
@@ -106,13 +122,36 @@ class Sites(ShardHooks):
     # ------------------------------------------------------------------ requests that other hosts pass on
 
     async def stream(self, method: str, data: Any) -> AsyncGenerator[Any, None]:
-        if method != HTTP_CALL:
+        read = {HTTP_CALL: self._read_http, GRPC_CALL: self._read_grpc}.get(method)
+        if read is None:
             refuse_stream(method, data)
-        shard = data["shard"]
+        async with aclosing(read(data["shard"], data)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def _read_http(self, shard: str, data: Any) -> AsyncGenerator[Any, None]:
         app = self.find(shard, is_whole=is_of_all(data["scope"]))
         if app is None:
-            assert self._host is not None
-            raise elsewhere(self._host, shard)
+            raise self._elsewhere(shard)
         async with aclosing(read_site(app, SentRequest.from_data(data), self.tasks)) as pieces:
             async for piece in pieces:
                 yield piece
+
+    async def _read_grpc(self, shard: str, data: Any) -> AsyncGenerator[Any, None]:
+        """Yield the messages of a call, or the status of one that failed."""
+        from lyra.server.cluster.grpc_site import CallRefused
+
+        services = self.find_grpc(shard)
+        if services is None:
+            raise self._elsewhere(shard)
+        call = services.read(data["method"], bytes(data["data"]), data["metadata"], data["peer"])
+        try:
+            async with aclosing(call) as messages:
+                async for message in messages:
+                    yield message
+        except CallRefused as refused:
+            yield refused.to_data()
+
+    def _elsewhere(self, shard: str) -> Conflict:
+        assert self._host is not None
+        return elsewhere(self._host, shard)

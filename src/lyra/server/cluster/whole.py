@@ -57,11 +57,9 @@ class Whole:
     """Asks all shards for the pages; see the module."""
 
     _reach: Reach
-    _pick: Callable[[], str]
 
-    def bind(self, reach: Reach, pick: Callable[[], str]) -> None:
+    def bind(self, reach: Reach) -> None:
         self._reach = reach
-        self._pick = pick
 
     @property
     def shards(self) -> list[str]:
@@ -88,7 +86,7 @@ class Whole:
 
     def shard_of(self, name: str) -> str:
         """Return the home of an id; of no id the shard for new work."""
-        return home_of(name, self.shards) if name else self._pick()
+        return home_of(name, self.shards) if name else self._reach.pick()[0]
 
 
 def _request(call: HttpCall, path: str, query: str) -> SentRequest:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.address import Address
@@ -105,31 +105,21 @@ class GrpcFace:
         """Listen; gives the address with the port that was chosen."""
         wanted = self._settings.grpc
         assert wanted is not None
-        self._server = grpc.aio.server(options=_options(self._settings), maximum_concurrent_rpcs=SERVER_CALLS_MAX)
+        self._server = make_server(self._settings)
         self._health = health_aio.HealthServicer()
         self._services = {name: make(self._kernel) for name, make in SERVICES.items()}
         for name, service in self._services.items():
-            self._server.add_generic_rpc_handlers((handlers_of(name, service, self._guard),))
-        names = [*service_names(), HEALTH_SERVICE]
-        for handlers in (health_handlers(self._health, self._guard), *reflection_handlers(names, self._guard)):
-            self._server.add_generic_rpc_handlers((handlers,))
-        port = self._listen(wanted)
+
+            def make(method: Method, streams: bool, service: ServiceCalls = service) -> Any:
+                return behavior_of(method, service, self._guard, streams=streams)
+
+            self._server.add_generic_rpc_handlers((handlers_of(name, make),))
+        self._server.add_generic_rpc_handlers(standard_handlers(self._health, self._guard))
+        port = listen_for_grpc(self._server, self._settings)
         await self._server.start()
         for name in service_names():
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         return Address(wanted.host, port)
-
-    def _listen(self, wanted: Address) -> int:
-        tls = self._settings.tls
-        try:
-            if tls is None:
-                return int(self._server.add_insecure_port(str(wanted)))
-            return int(self._server.add_secure_port(str(wanted), _credentials(*tls.read())))
-        except RuntimeError:
-            hint = "is another server there? port 0 chooses a free one"
-            if tls is not None:
-                hint += "; are the TLS files PEM, and do the certificate and its key belong together?"
-            raise ConfigError(f"cannot listen for gRPC on {wanted}", hint=hint) from None
 
     async def stop(self, drain_s: float) -> None:
         """Refuse what is new, let calls in flight finish within `drain_s`, close. A second call changes nothing."""
@@ -165,6 +155,24 @@ class GrpcFace:
         for service in self._services.values():
             if hasattr(service, "wait_idle"):
                 await service.wait_idle()
+
+
+def make_server(settings: ServeSettings) -> Any:
+    return grpc.aio.server(options=_options(settings), maximum_concurrent_rpcs=SERVER_CALLS_MAX)
+
+
+def listen_for_grpc(server: Any, settings: ServeSettings) -> int:
+    """Have a gRPC server listen as the settings say; gives the port."""
+    wanted, tls = settings.grpc, settings.tls
+    try:
+        if tls is None:
+            return int(server.add_insecure_port(str(wanted)))
+        return int(server.add_secure_port(str(wanted), _credentials(*tls.read())))
+    except RuntimeError:
+        hint = "is another server there? port 0 chooses a free one"
+        if tls is not None:
+            hint += "; are the TLS files PEM, and do the certificate and its key belong together?"
+        raise ConfigError(f"cannot listen for gRPC on {wanted}", hint=hint) from None
 
 
 def _options(settings: ServeSettings) -> list[tuple[str, int]]:
@@ -206,18 +214,38 @@ def service_names() -> list[str]:
     return [f"{PACKAGE}.{name}" for name in SERVICES]
 
 
-def handlers_of(name: str, service: ServiceCalls, guard: CallGuard) -> grpc.GenericRpcHandler:
-    """Return the handlers of one service."""
+def methods_of(name: str) -> list[tuple[Method, bool]]:
+    """Return the RPCs of a service, and whether each answers with a stream."""
+    return [
+        (
+            Method(f"{name}/{rpc.name}", GetMessageClass(rpc.input_type), GetMessageClass(rpc.output_type)),
+            bool(rpc.server_streaming),
+        )
+        for rpc in pb.DESCRIPTOR.services_by_name[name].methods
+    ]
+
+
+def behavior_of(method: Method, service: ServiceCalls, guard: CallGuard, *, streams: bool) -> Any:
+    """Return what answers an RPC: from the bytes of a request and the context of the call."""
+    rpc = method.name.partition("/")[2]
+    own_name = re.sub(r"(?<!^)(?=[A-Z])", "_", rpc).lower()  # CheckQuota is check_quota
+    call: Any = getattr(service, own_name, None) or service.by_table(method.name)
+    return guard.stream(method, call) if streams else guard.unary(method, call)
+
+
+def handlers_of(name: str, make: Callable[[Method, bool], Any]) -> grpc.GenericRpcHandler:
+    """Return the handlers of one service; `make` gives what answers an RPC."""
     handlers: dict[str, Any] = {}
-    for rpc in pb.DESCRIPTOR.services_by_name[name].methods:
-        method = Method(f"{name}/{rpc.name}", GetMessageClass(rpc.input_type), GetMessageClass(rpc.output_type))
-        own_name = re.sub(r"(?<!^)(?=[A-Z])", "_", rpc.name).lower()  # CheckQuota is check_quota
-        call: Any = getattr(service, own_name, None) or service.by_table(method.name)
-        if rpc.server_streaming:
-            handlers[rpc.name] = grpc.unary_stream_rpc_method_handler(guard.stream(method, call))
-        else:
-            handlers[rpc.name] = grpc.unary_unary_rpc_method_handler(guard.unary(method, call))
+    for method, streams in methods_of(name):
+        to_handler = grpc.unary_stream_rpc_method_handler if streams else grpc.unary_unary_rpc_method_handler
+        handlers[method.name.partition("/")[2]] = to_handler(make(method, streams))
     return grpc.method_handlers_generic_handler(f"{PACKAGE}.{name}", handlers)
+
+
+def standard_handlers(servicer: Any, guard: CallGuard) -> tuple[grpc.GenericRpcHandler, ...]:
+    """Return the handlers of health and reflection."""
+    names = [*service_names(), HEALTH_SERVICE]
+    return (health_handlers(servicer, guard), *reflection_handlers(names, guard))
 
 
 def health_handlers(servicer: Any, guard: CallGuard) -> grpc.GenericRpcHandler:

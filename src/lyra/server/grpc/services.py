@@ -64,8 +64,8 @@ from lyra.server.grpc.messages import (
     text,
 )
 from lyra.server.owners import OwnedPid, interrupt_owner, owner_if_known, require_question
-from lyra.server.work.desk import Claim, WorkDesk
-from lyra.server.work.names import ServedName, WorkLease, is_offered, service_for
+from lyra.server.work.desk import WorkDesk
+from lyra.server.work.names import Claim, ServedName, WorkLease, is_offered, service_for
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel

@@ -53,6 +53,7 @@ _REFUSALS: Final = {
     415: "unsupported_media_type",
     421: "misdirected",
     403: "denied",
+    502: "unreachable",
 }
 
 

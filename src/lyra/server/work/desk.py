@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.limits import (
     WORK_ATTEMPTS_MAX,
@@ -34,6 +34,7 @@ from lyra.errors import AgentFailed, ConfigError, LyraError, NameTaken, OutcomeU
 from lyra.kernel.base.waiting import resume
 from lyra.server.work.names import (
     SERVED_NAMES,
+    Claim,
     LeaseEnd,
     PieceOfWork,
     Renewal,
@@ -384,18 +385,6 @@ class WorkQueue:
 
 _log: Final = logging.getLogger("lyra.server")
 _IDLE_LOOK_S: Final = 0.1  # between two looks whether workers hold something, while the server stops
-
-
-class Claim(NamedTuple):
-    """What a worker asks for. `user_id` is "" for the operator's."""
-
-    worker_id: str
-    names: frozenset[ServedName]
-    idempotent: frozenset[str] = frozenset()
-    user_id: str = ""
-    lease_s: float = 0.0
-    wait_s: float = 0.0
-    announce: bool = False
 
 
 class WorkDesk:

@@ -79,6 +79,18 @@ class ServingWorker:
         return piece.served in self.names and (not self.user_id or self.user_id == piece.user_id)
 
 
+class Claim(NamedTuple):
+    """What a worker asks for. `user_id` is "" for the operator's."""
+
+    worker_id: str
+    names: frozenset[ServedName]
+    idempotent: frozenset[str] = frozenset()
+    user_id: str = ""
+    lease_s: float = 0.0
+    wait_s: float = 0.0
+    announce: bool = False
+
+
 class Renewal(NamedTuple):
     held: bool
     cancelled: bool

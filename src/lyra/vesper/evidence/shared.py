@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -135,7 +135,7 @@ class SharedEvidence(RemotePart):
                 f"shard {home}, the home of node {node_id}, did not answer within {_ANSWER_S:g} s",
                 hint="is it open? lyra cluster status says; what was asked is done when it is",
             )
-            answer = await in_time(self.core.clock, _wait(future), _ANSWER_S, late)
+            answer = await in_time(self.core.clock, future, _ANSWER_S, late)
         finally:
             self._answers.pop(ref, None)
         if "error" in answer:
@@ -160,32 +160,34 @@ class SharedEvidence(RemotePart):
     # ------------------------------------------------------------------ at the home of a node
 
     def _write_here(self, kind: str, row: dict[str, Any]) -> None:
-        slow, at = self.state.slow_paths(row["node"]), self.core.now()
-        self._remote.note(self, {"kind": kind, "row": row, "at": at})
-        self._go_on(kind, row, at, slow)
+        slow, moment = self.state.slow_paths(row["node"]), self.core.now()
+        self._remote.note(self, {"kind": kind, "row": row, "at": moment})
+        self._go_on(kind, row, moment, slow)
 
-    def _go_on(self, kind: str, row: dict[str, Any], at: float, slow: set[str], of: list[Any] | None = None) -> None:
+    def _go_on(
+        self, kind: str, row: dict[str, Any], moment: float, slow: set[str], of: list[Any] | None = None
+    ) -> None:
         """Tell a row that was added, and do what follows from it; `of` are shard and number of a divergence."""
         evidence = self.state.by_digest[row["digest"]]
         demotes = kind == "vesper.diverged" and evidence.mode in RELYING_ON_DIRECT
-        self._tell(kind, row, at, None if demotes else of)
+        self._tell(kind, row, moment, None if demotes else of)
         if demotes:
             change: dict[str, Any] = {"node": evidence.node_id, "digest": evidence.digest, "to": _LOWEST}
             change |= {"why": "a divergence", "forced": False}
-            at = self.core.now()
-            self._remote.note(self, {"kind": "vesper.mode", "row": change, "at": at})
-            self._tell("vesper.mode", change, at, of)  # settles the doubt together with the mode
+            moment = self.core.now()
+            self._remote.note(self, {"kind": "vesper.mode", "row": change, "at": moment})
+            self._tell("vesper.mode", change, moment, of)  # settles the doubt together with the mode
         for path in sorted(self.state.slow_paths(row["node"]) - slow):
             speed = self.state.speeds[row["node"]][path]
             self._write_here("vesper.alert", slow_alert(row["node"], row["digest"], path, speed))
 
-    def _tell(self, kind: str, row: dict[str, Any], at: float, of: list[Any] | None) -> None:
+    def _tell(self, kind: str, row: dict[str, Any], moment: float, of: list[Any] | None) -> None:
         self.core.publish("", kind, row)
         if row.get("seen"):
             evidence = self.state.by_digest[row["digest"]]
             totals = [evidence.distinct, evidence.accepted, evidence.successes, evidence.clean]
             row = {**row, "seen": b"", "totals": totals}
-        data = {"kind": kind, "row": row, "at": at, **({"of": of} if of else {})}
+        data = {"kind": kind, "row": row, "at": moment, **({"of": of} if of else {})}
         for shard in sorted(self._remote.shards):
             if shard != self._remote.shard:
                 self._remote.post(shard, "node.told", data, refusable=False)
@@ -225,10 +227,6 @@ class SharedEvidence(RemotePart):
             future = self._answers.get(data["ref"])
             if future is not None and not future.done():
                 future.set_result(data)
-
-
-async def _wait(future: Awaitable[Any]) -> Any:
-    return await future
 
 
 class SharedLog:

@@ -74,7 +74,8 @@ def test_a_call_that_ran_out_of_time_is_not_waited_for_again(
 ):
     """Nor made again: with its effect under way, or still waiting for its turn."""
     source = AGENTS + LATE.format(CALLS[what]) + END
-    before = recorded.run(source, model=Never(), stop_after_s=1.0, sequential=sequential)
+    never = Never()
+    before = recorded.run(source, model=never, stop_when=never.reached, sequential=sequential)
     assert ("did not answer within 0.1 s" in before[0], before[1:]) == (True, ["x"])
     no_time_passes()
     model = Seen()
@@ -87,7 +88,8 @@ def test_a_call_that_ran_out_of_time_is_not_waited_for_again(
 @pytest.mark.parametrize("refused", [GONE, DEADLOCK], ids=["gone", "deadlock"])
 def test_a_call_that_was_refused_is_refused_again(recorded: Recorded, refused: str, sequential: bool):
     """A call to an agent that is gone, or one that would wait for itself, does not wait for the others to come back."""
-    before = recorded.run(AGENTS + refused + END, model=Never(), stop_after_s=1.0, sequential=sequential)
+    never = Never()
+    before = recorded.run(AGENTS + refused + END, model=never, stop_when=never.reached, sequential=sequential)
     assert len(before) >= 4
     model = Seen()
     assert recorded.resume(model=model, stop_after_s=8.0) == ["never to the end"]

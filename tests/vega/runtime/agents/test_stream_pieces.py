@@ -50,7 +50,7 @@ def test_the_pieces_are_those_of_the_undisturbed_run(tmp_path: Path, memory: str
     answers = Seen() if model is None else Seen(model)
     peace = recorded.run(source, "peace", model=answers, sequential=sequential)
     assert len(peace) >= 5
-    before = recorded.run(source, model=answers, stop_after_s=0.4, sequential=sequential)
+    before = recorded.run(source, model=answers, stop_after_lines=2, sequential=sequential)
     assert before == peace[:2], "it was not stopped in the middle"
     model = Seen()
     recorded.resume(model=model)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from lyra.cluster.calls import CALLS
 from lyra.cluster.client import Cluster
 from lyra.cluster.host import Host
 from lyra.core import codec
@@ -23,7 +24,11 @@ from lyra.kernel.remote.messages import Messages
 from lyra.kernel.remote.part import CLIENT, RemoteState
 from lyra.kernel.remote.posts import Remote
 from lyra.kernel.remote.schedules import Schedules
+from lyra.kernel.remote.services import SharedServices
+from lyra.kernel.remote.shares import HomeBucket, Shares
 from lyra.kernel.remote.ties import Ties
+from lyra.kernel.services.registry import ServiceRegistry
+from lyra.kernel.supervision.supervisor import Run
 from lyra.store.memory import MemoryStore
 from verify.simulation.cluster import programs
 from verify.simulation.cluster.books import PROMISES
@@ -32,9 +37,9 @@ from verify.simulation.cluster.sim import run_seed
 SEEDS_MAX = 60
 # A world that shows the bug, where the first few do not: it is tried first.
 SHOWN_BY = {
-    "_never_ask": 31,
+    "_never_ask": 58,
     "_endless_lease": 23,
-    "_number_twice": 26,
+    "_number_twice": 40,
     "_open_twice": 14,
 }
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -312,6 +317,120 @@ def _go_back(patch):
     patch.setattr(Schedules, "apply_noted", forgetful)
 
 
+def _lend_beyond(patch):
+    """The home of a rate limit lends what is asked for."""
+
+    def lend(self, shard, need, want, now):
+        self.number += 1
+        return [max(least, most) for least, most in zip(need, want, strict=True)]
+
+    patch.setattr(HomeBucket, "lend", lend)
+
+
+def _forget_levels(patch):
+    """A new home of a rate limit begins with a full bucket."""
+    patch.setattr(Shares, "apply_noted", lambda self, pid, time, data: None)
+
+
+def _refill_slowly(patch):
+    """The home of a rate limit refills it half as fast."""
+    make = HomeBucket.__init__
+
+    def slow(self, *args):
+        make(self, *args)
+        self.per_s = [per_s / 2 for per_s in self.per_s]
+
+    patch.setattr(HomeBucket, "__init__", slow)
+
+
+def _ask_twice(patch):
+    """A request that was answered is made once more."""
+    ask = SharedServices._ask_one
+
+    async def twice(self, word, data, timeout_s):
+        await ask(self, word, data, timeout_s)
+        return await ask(self, word, data, timeout_s)
+
+    patch.setattr(SharedServices, "_ask_one", twice)
+
+
+def _always_room(patch):
+    patch.setattr(ServiceRegistry, "_room", staticmethod(lambda service, live: 1))
+
+
+def _swap_answers(patch):
+    """Who asks gets the answer to the request before, now and then."""
+    read, before = SharedServices._read_answer, []
+
+    def swapped(self, place, answer):
+        before.append(answer)
+        return read(self, place, before[-2] if len(before) % 4 == 0 else answer)
+
+    patch.setattr(SharedServices, "_read_answer", swapped)
+
+
+def _tell_no_services(patch):
+    patch.setattr(SharedServices, "tell", lambda self, name: None)
+
+
+def _broadcast_twice(patch):
+    take = SharedGroups._take_message
+
+    def twice(self, sender, data):
+        take(self, sender, data)
+        take(self, sender, data)
+
+    patch.setattr(SharedGroups, "_take_message", twice)
+
+
+def _lose_broadcasts(patch):
+    take, count = SharedGroups._take_message, [0]
+
+    def lossy(self, sender, data):
+        count[0] += 1
+        if count[0] % 3:
+            take(self, sender, data)
+
+    patch.setattr(SharedGroups, "_take_message", lossy)
+
+
+def _lose_changes(patch):
+    """A copy of a group misses a change now and then."""
+    take, count = SharedGroups._take_change, [0]
+
+    def lossy(self, data):
+        count[0] += 1
+        if count[0] % 4:
+            take(self, data)
+
+    patch.setattr(SharedGroups, "_take_change", lossy)
+
+
+async def _at_once(self, pid):
+    return None
+
+
+def _stop_together(patch):
+    """A supervisor does not wait for the end of one child before it stops the next."""
+    patch.setattr(Run, "_until_gone", _at_once)
+
+
+def _start_together(patch):
+    """A supervisor does not wait for the start of one child before it starts the next."""
+    patch.setattr(Run, "_until_started", _at_once)
+
+
+def _lose_answers(patch):
+    """An answer of a person is acknowledged, and forgotten now and then."""
+    resolve, count = CALLS["resolve_interrupt"], [0]
+
+    async def lossy(host, data):
+        count[0] += 1
+        return await resolve(host, data) if count[0] % 3 else {}
+
+    patch.setitem(CALLS, "resolve_interrupt", lossy)
+
+
 PLANTED: dict[str, list[Plant]] = {
     "posts_in_order": [_take_again, _forget_what_was_seen],
     "post_kept": [_answer_early],
@@ -332,6 +451,17 @@ PLANTED: dict[str, list[Plant]] = {
     "ends": [_deaf_waiters],
     "linearizable": [_stale_answers, _believe_copies],
     "fired_once": [_fire_again, _go_back],
+    "within_rate": [_lend_beyond, _forget_levels],
+    "rate_usable": [_refill_slowly],
+    "service_once": [_ask_twice],
+    "service_room": [_always_room],
+    "service_answer": [_swap_answers],
+    "service_found": [_tell_no_services],
+    "broadcast_once": [_broadcast_twice],
+    "broadcast_lost": [_lose_broadcasts],
+    "group_agrees": [_lose_changes],
+    "tree_order": [_stop_together, _start_together],
+    "person_once": [_lose_answers],
     "contained": [_loose_tasks],
     "spent_within_limit": [_never_refuse],
 }

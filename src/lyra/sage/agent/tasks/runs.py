@@ -18,15 +18,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.session.agent_process import AgentProcess, EventFeed, FeedSink
+from lyra.agents.session.agent_process import AgentProcess, EventFeed
 from lyra.agents.session.events import AgentEvent
 from lyra.agents.session.open_questions import scopes
-from lyra.agents.session.replies import Pending, last_answer
+from lyra.agents.session.replies import FeedSink, Pending, last_answer
 from lyra.agents.session.shared import AgentRuntime, runtime_of
 from lyra.agents.turn.tool_calls import cleanups_of
 from lyra.core.own_files import make_folder
 from lyra.core.policies.retry import RETRYABLE, error_class
 from lyra.errors import CircuitOpen, ConfigError, LyraError, ModelError, Overloaded, RateLimited
+from lyra.sage.agent.tasks.placed import Placer
 from lyra.sage.agent.tasks.state import COUNTED, StoredTask, TaskState
 from lyra.sage.agent.tasks.sub_agents import TaskSpec, grant_of
 from lyra.sage.agent.worktrees.worktrees import Worktree, WorktreeChange, Worktrees
@@ -58,6 +59,7 @@ class TaskRuns:
         ended: Callable[[StoredTask, str], None],
         happened: Callable[[StoredTask, str, AgentEvent], None],
         budgets: Callable[[], tuple[Budget, ...]],
+        placer: Placer | None = None,
     ) -> None:
         """`ended` is told of a request that is over and that no caller waits for, `happened` of every event. `budgets`
         gives those that a request is charged to which no turn of the caller makes."""
@@ -66,6 +68,7 @@ class TaskRuns:
         self._ended = ended
         self._happened = happened
         self._budgets = budgets
+        self._placer = placer
         self.program = self._make_program()
         self._kernel: Kernel | None = None
         self._pending: dict[str, Pending[Any]] = {}  # by request
@@ -78,7 +81,12 @@ class TaskRuns:
         from lyra.agents.turn.loop import serve
 
         async def sub_agent(ctx: Any, spec: dict[str, Any]) -> None:
-            await serve(ctx, self._build(TaskSpec.from_data(spec)), self._turn_ended)
+            own = TaskSpec.from_data(spec)
+            try:
+                await serve(ctx, self._build(own), self._turn_ended)
+            finally:
+                if own.placed and self._placer is not None and not self.kernel.stopping:
+                    self.kernel.tasks.start(self._placer.end(own.placed), name=f"lyra-end {own.placed}")
 
         vars(sub_agent)["__lyra_handle__"] = AgentProcess
         sub_agent.__module__, sub_agent.__qualname__ = "agent", "sage.task"

@@ -49,6 +49,8 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     mode: str = ""  # of its permissions; empty is the caller's
     worktree: str = ""  # the folder that it works in
     repository: str = ""  # the folder of git's own files that it may read there
+    placed: str = ""  # its address on the cluster that runs it
+    limits: dict[str, int] = {}  # of all that it may spend there
 
     def to_data(self) -> dict[str, Any]:
         data: dict[str, Any] = msgspec.to_builtins(self)
@@ -57,6 +59,11 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> TaskSpec:
         return msgspec.convert(data, cls)
+
+
+def tools_of(spec: TaskSpec, caller: AgentDeclaration) -> list[Tool]:
+    """Return the tools of its caller that a sub-agent may use."""
+    return _usable(spec, caller.toolbox)
 
 
 ToolsIn = Callable[[TaskSpec, Permissions], Sequence[Tool]]  # the tools that work in the worktree of a spec

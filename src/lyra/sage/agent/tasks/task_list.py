@@ -20,10 +20,12 @@ import msgspec
 
 from lyra.agents.headless.headless import event_line, result_line
 from lyra.agents.session.events import AgentEvent, AnswerDone, AnyLine, Interrupted, Retrying, ToolEnded, UsageTold
+from lyra.agents.session.open_questions import scopes
 from lyra.agents.session.shared import Notice, runtime_of
 from lyra.core.budgets.budget import Budget
 from lyra.core.budgets.money import Money
 from lyra.errors import BudgetExceeded, ConfigError, Conflict, NoSuchProcess
+from lyra.sage.agent.tasks.placed import PlacedTurns, Placer, find_obstacle, limits_for, tell_host
 from lyra.sage.agent.tasks.runs import Outcome, TaskCommands, TaskRuns, TaskWorktrees
 from lyra.sage.agent.tasks.state import (
     COUNTED,
@@ -38,7 +40,7 @@ from lyra.sage.agent.tasks.state import (
     usage_of,
     usage_words,
 )
-from lyra.sage.agent.tasks.sub_agents import GENERAL, TaskSpec, ToolsIn, sub_agent, worktree_tools
+from lyra.sage.agent.tasks.sub_agents import GENERAL, TaskSpec, ToolsIn, grant_of, sub_agent, tools_of, worktree_tools
 from lyra.sage.agent.worktrees.worktrees import Worktrees
 
 if TYPE_CHECKING:
@@ -66,18 +68,26 @@ class TaskList:
         tools_in: ToolsIn = worktree_tools,
         notify: Notify | None = None,
         budget: Callable[[], Budget | None] = lambda: None,
+        placer: Placer | None = None,
     ) -> None:
         """`folder` is the session's own, for the output of commands; `pid` that of its agent's process. Without
         `worktrees` no sub-agent has one. `notify` is called with the task of each `task.notice`. `budget` gives what
-        sub-agents may spend that no turn waits for: those that continue after a restart, or that a person asks."""
+        sub-agents may spend that no turn waits for: those that continue after a restart, or that a person asks.
+        `placer` is the cluster that runs sub-agents in the background, where they can run there."""
         self._definitions = definitions
         self._pid = pid
         self._tools_in = tools_in
         self._notify = notify
         self.state = TaskState()
         self._budget = budget
+        self.placer = placer
         self.runs = TaskRuns(
-            self.state, self._build, ended=self._on_end, happened=self._on_event, budgets=self._budgets
+            self.state,
+            self._build,
+            ended=self._on_end,
+            happened=self._on_event,
+            budgets=self._budgets,
+            placer=placer,
         )
         self.worktrees = TaskWorktrees(self.runs, worktrees)
         self.commands = TaskCommands(self.state, folder / "commands", pid, over=self._tell)
@@ -135,9 +145,13 @@ class TaskList:
     def _build(self, spec: TaskSpec) -> AgentDeclaration:
         assert self._agent is not None
         # What sub-agents of one kind have in common: they share rate limits and circuit breakers.
-        kind = msgspec.msgpack.encode(spec if spec.worktree else msgspec.structs.replace(spec, id="", description=""))
+        kind = msgspec.msgpack.encode(
+            spec if spec.worktree or spec.placed else msgspec.structs.replace(spec, id="", description="")
+        )
         if kind not in self._agents:
-            self._agents[kind] = sub_agent(spec, self._agent, self._tools_in)
+            agent = self._agents[kind] = sub_agent(spec, self._agent, self._tools_in)
+            if spec.placed:
+                agent.elsewhere = PlacedTurns(self.placer, spec).answer
         return self._agents[kind]
 
     # ------------------------------------------------------------------ looking
@@ -236,6 +250,28 @@ class TaskList:
             await self.runs.until_change(request_id, _STOP_S)
         await self.kernel.durable()
         return was_working
+
+    async def place(self, spec: TaskSpec, caller: Process) -> str:
+        """Have the cluster begin a sub-agent; gives its address."""
+        assert self._agent is not None
+        assert self.placer is not None
+        session = runtime_of(self.kernel).sessions.get(caller.pid)
+        tools = tools_of(spec, self._agent)
+        narrowed = grant_of(spec)
+        grant = caller.grant if narrowed is None else caller.grant.narrow(narrowed)
+        permissions = self._agent.permissions if session is None else session.permissions
+        told = tell_host(spec, tools, self._agent, permissions, grant, spec.limits)
+        return await self.placer.place(f"{caller.core.store_id}-{spec.id}", told)
+
+    def find_obstacle(self, spec: TaskSpec, caller: Process) -> str:
+        """Return why a sub-agent runs here and not on the cluster; empty where it can run there."""
+        assert self._agent is not None
+        session = runtime_of(self.kernel).sessions.get(caller.pid)
+        return find_obstacle(spec, tools_of(spec, self._agent), self._agent, session)
+
+    def limits_for(self, spec: TaskSpec, caller: Process) -> dict[str, Any]:
+        """Return the limits of a sub-agent on the cluster."""
+        return limits_for(spec, caller, scopes.get())
 
     def new_id(self, kind: str) -> str:
         """Return an id that no process and no task of this store has."""

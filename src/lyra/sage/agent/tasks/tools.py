@@ -20,6 +20,7 @@ from lyra.agents.session.shared import runtime_of
 from lyra.core.effect import Effect
 from lyra.core.tool import Tool, progress
 from lyra.errors import AgentFailed, LyraError, ToolError
+from lyra.kernel.base.acting import acting
 from lyra.kernel.programs.journaled_call import journal_wait, once
 from lyra.sage.agent.tasks.state import TaskRecord, usage_of, usage_words
 from lyra.sage.agent.tasks.sub_agents import TaskSpec, spec_of
@@ -60,6 +61,7 @@ class _TaskTools:
     def __init__(self, tasks: TaskList) -> None:
         self._tasks = tasks
         self._worktree = Effect(self._make_worktree, name="sage:worktree", idempotent=True)
+        self._place = Effect(self._place_task, name="sage:place", idempotent=True)
         self._changes = Effect(self._describe_changes, name="sage:changes", idempotent=True)
 
     async def task(
@@ -92,14 +94,16 @@ class _TaskTools:
         if "refused" in plan:
             raise ToolError(plan["refused"], hint=plan["hint"], reason="invalid_arguments")
         task_id, request_id, background = plan["id"], plan["request"], plan["background"]
+        where = ""
         if "spec" in plan:
-            await self._begin(ctx, plan, prompt)
+            where = await self._begin(ctx, plan, prompt)
         else:
             asked = partial(self._tasks.runs.ask, request_id=request_id, message=prompt, background=background)
             child = process.kernel.processes.get(task_id)
             once(process, _ROW, request_id, partial(asked, child, caller=process))
         if background:
-            return f"started in the background as {task_id}; you are told when it is done, TaskOutput gives its answer"
+            told = "you are told when it is done, TaskOutput gives its answer"
+            return f"started in the background as {task_id}{where}; {told}"
         self._tasks.show_progress(request_id, progress.get())
         return await self._answer(ctx, task_id, request_id)
 
@@ -144,24 +148,44 @@ class _TaskTools:
                 caller_mode=mode,
                 caller_model=_model(process),
             )
-            return {
-                "id": spec.id,
-                "request": request_id,
-                "background": background or definition.background,
-                "spec": spec.to_data(),
-                "worktree": own,
-            }
+            background = background or definition.background
+            plan = {"id": spec.id, "request": request_id, "background": background, "worktree": own}
+            if background and tasks.placer is not None:
+                here = "it has a worktree" if own else tasks.find_obstacle(spec, process)
+                if here:
+                    plan["here"] = here
+                else:
+                    plan["placed"] = True
+                    spec = msgspec.structs.replace(spec, limits=tasks.limits_for(spec, process))
+            return {**plan, "spec": spec.to_data()}
         except LyraError as error:
             return {"refused": error.message, "hint": error.hint}
 
-    async def _begin(self, ctx: Any, plan: dict[str, Any], prompt: str) -> None:
+    async def _begin(self, ctx: Any, plan: dict[str, Any], prompt: str) -> str:
+        """Start a sub-agent; says where, in a session that has a cluster."""
         process, spec = ctx.own_process, TaskSpec.from_data(plan["spec"])
         worktree = None
         if plan["worktree"]:
             worktree = await ctx.do(self._worktree, spec.id)
             spec = msgspec.structs.replace(spec, worktree=worktree["folder"], repository=worktree["repository"])
+        where = f", on this machine and not on the cluster: {plan['here']}" if plan.get("here") else ""
+        if plan.get("placed"):
+            placed = await ctx.do(self._place, spec.to_data())
+            where = f", on the cluster ({placed['address']})"
+            if not placed["address"]:
+                where = f", on this machine: the cluster did not take it ({placed['refused']})"
+            spec = msgspec.structs.replace(spec, placed=placed["address"])
         begin = partial(self._tasks.runs.begin, background=plan["background"], worktree=worktree)
         once(process, _ROW, spec.id, lambda: begin(process, spec, plan["request"], prompt))
+        return where
+
+    async def _place_task(self, spec: dict[str, Any]) -> dict[str, Any]:
+        process = acting()
+        assert process is not None
+        try:
+            return {"address": await self._tasks.place(TaskSpec.from_data(spec), process), "refused": ""}
+        except LyraError as error:
+            return {"address": "", "refused": error.message}
 
     async def _make_worktree(self, task_id: str) -> dict[str, Any]:
         return (await self._tasks.worktrees.create(task_id)).to_data()

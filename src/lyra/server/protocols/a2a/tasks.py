@@ -20,8 +20,8 @@ import msgspec
 
 from lyra.a2a.content import content_of_parts
 from lyra.a2a.sdk import PROTOCOL, compat, from_json, messages, to_json
-from lyra.agents.session.agent_process import FeedSink
 from lyra.agents.session.events import AgentEvent
+from lyra.agents.session.replies import FeedSink
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.turn.loop import once
 from lyra.core.codec import to_plain
