@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lyra.cluster.report import ClusterReport, HostReport, ShardReport
 
 _REFRESH_MS: Final = 3_000
-_STATES: Final = {"up": "running", "draining": "waiting", "late": "blocked", "gone": "failed"}
+_STATES: Final = {"up": "running", "draining": "waiting", "late": "degraded", "gone": "failed"}
 _OPEN: Final = {True: ("running", "open"), False: ("failed", "open on no host"), None: ("unknown", "not known")}
 
 
