@@ -22,6 +22,7 @@ from lyra.observe import export_as_configured
 from lyra.server.cluster.forwarding import SentRequest, is_of_all, read_site
 from lyra.server.cluster.whole import SOURCES, Whole, make_whole
 from lyra.server.dashboard.login import problem_page
+from lyra.server.grpc.shared_work import open_desk
 from lyra.server.http.app import HttpApp, make_app
 from lyra.server.http.guard import ANY_HOST
 from lyra.server.site import begin_listening, site
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 HTTP_CALL: Final = "http"
 GRPC_CALL: Final = "grpc"
-_IDLE_S: Final = 2.0  # that requests to a shard which is about to move get to be answered before its kernel drains
+_IDLE_S: Final = 5.0  # that requests to a shard which is about to move get to be answered before its kernel drains
 _LOOK_S: Final = 0.02
 
 
@@ -83,6 +84,7 @@ class Sites(ShardHooks):
     async def open(self, kernel: Kernel) -> None:
         export_as_configured(kernel)
         add_key_source(kernel, lambda kernel: collect_keys(kernel.config))
+        open_desk(kernel)
         await super().open(kernel)
         settings = self.settings
         app = make_app(
