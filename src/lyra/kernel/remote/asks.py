@@ -97,6 +97,7 @@ class Asks(RemotePart):
     def load(self, data: Any) -> None:
         tables = read_tables(data, ("asked", "open", "kept"))
         self.asked, self.open, self.kept = tables["asked"], tables["open"], tables["kept"]
+        self._pieces = {}
 
     def on_restored(self) -> None:
         for ref in [ref for ref in self.asked if ref.startswith(OUTSIDE)]:
