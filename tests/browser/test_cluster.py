@@ -157,6 +157,25 @@ async def test_a_question_of_another_host_is_answered_in_the_inbox(running: Runn
         await page.check()
 
 
+async def test_a_conversation_is_begun_and_found_again_from_the_list(running: Running) -> None:
+    """It begins on the shard that new work goes to, and the other host's page of all lists it and its cost."""
+    async with running.page("a") as page, running.page("b") as second:
+        await page.go("/chat")
+        await page.page.get_by_role("link", name="clerk").click()
+        await page.page.get_by_label("Your message to clerk").fill("Is the mail in?")
+        assert "/shards/s" in page.page.url
+        await page.page.get_by_role("button", name="Send").click()
+        await page.shown("text=The 1. answer is here.")
+        await second.go("/chat")
+        await second.page.get_by_role("link", name="Is the mail in?").click()
+        await second.shown("text=The 1. answer is here.")
+        assert "/shards/s" in second.page.url
+        await second.go("/costs")
+        await second.shown("#spend td >> text=clerk")
+        await page.check()
+        await second.check()
+
+
 async def test_a_person_sees_their_own_on_all_shards_and_nothing_of_others(running: Running) -> None:
     """On every page of all shards and in every list; the page of the cluster is for operators."""
     mine, other = (await running.shards_of("a"))[0], (await running.shards_of("b"))[0]
@@ -181,6 +200,7 @@ async def test_a_person_sees_their_own_on_all_shards_and_nothing_of_others(runni
             assert "Publish the report?" not in await page.page.content(), path
         await page.go("/chat")
         await page.shown("text=my own letter")
+        assert await page.page.get_by_role("link", name="Cluster").count() == 0
         assert "up" not in (await page.page.locator("main").inner_text()).split()
         page.expected += ["403"]
         await page.go("/cluster")

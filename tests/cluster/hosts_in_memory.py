@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container, Iterable
+from contextvars import Context
 from typing import Any
 
 from lyra.cluster.client import Cluster
@@ -31,7 +32,8 @@ class Wires:
         host = self._hosts.get(address)
         if host is None:
             raise Unreachable(f"host {address} cannot be reached")
-        call = asyncio.ensure_future(answer_encoded(host.answer, codec.encode([method, data])))
+        answering = answer_encoded(host.answer, codec.encode([method, data]))
+        call = asyncio.get_running_loop().create_task(answering, context=Context())  # of no caller's process
         self._calls.setdefault(address, set()).add(call)
         try:
             async with asyncio.timeout(timeout_s):

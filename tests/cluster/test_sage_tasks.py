@@ -344,7 +344,7 @@ def test_a_stop_withdraws_its_question(tmp_path, monkeypatch):
 
     async def main() -> None:
         async with cluster_session(tmp_path, monkeypatch) as (world, script, session):
-            script.prompts, script.hangs_s = (thinks("one"),), 30.0
+            script.prompts, script.hangs_s = (thinks("one"),), 300.0
             await session.say("lead: go")
             await until(lambda: script.asked["one"])
             (record,) = session.tasks.list()

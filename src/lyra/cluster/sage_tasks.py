@@ -18,6 +18,7 @@ from lyra.errors import LyraError
 if TYPE_CHECKING:
     from lyra.agents.session.events import AgentEvent
     from lyra.cluster.client import Cluster
+    from lyra.cluster.peers import PeerTls
     from lyra.kernel.kernel import Kernel
 
 _PATIENCE_S: Final = 10.0  # for a cluster that is to begin a sub-agent, which begins here otherwise
@@ -59,7 +60,8 @@ def register_tasks(kernel: Kernel) -> None:
 class ClusterPlacer:
     """The cluster of a session; by its URL it is reached when it is first needed: `async with ClusterPlacer(url)`."""
 
-    def __init__(self, cluster: str | Cluster) -> None:
+    def __init__(self, cluster: str | Cluster, tls: PeerTls | None = None) -> None:
+        self._tls = tls
         self._url = cluster if isinstance(cluster, str) else ""
         self._cluster = None if isinstance(cluster, str) else cluster
         self._connecting = asyncio.Lock()
@@ -77,7 +79,7 @@ class ClusterPlacer:
             if self._cluster is None:
                 from lyra.cluster.client import connect
 
-                self._cluster = await connect(self._url, patience_s=_PATIENCE_S)
+                self._cluster = await connect(self._url, patience_s=_PATIENCE_S, tls=self._tls)
             return self._cluster
 
     async def place(self, task_id: str, told: dict[str, Any]) -> str:

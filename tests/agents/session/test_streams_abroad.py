@@ -221,7 +221,7 @@ def test_a_reader_that_leaves_withdraws():
             async for _ in stream:
                 break
             await stream.aclose()
-            await until(lambda: not world["s2"].core.remote.asks.open)
+            await until(lambda: not world["s2"].core.remote.asks.open, within_s=5.0)  # of twelve for the answer
             assert world["s1"].core.remote.asks.asked == {}
             assert await world["s1"].agent("s2/echo").send("more") == "".join(WORDS)
             reading = asyncio.ensure_future(collect(world["s1"].agent("s2/echo").stream("last"), []))

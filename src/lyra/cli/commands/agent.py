@@ -335,9 +335,11 @@ async def with_servers(
     if invocation.config.sage.cluster is not None and options.placer is None:
         import msgspec
 
+        from lyra.cluster.peers import PeerTls
         from lyra.cluster.sage_tasks import ClusterPlacer
 
-        async with ClusterPlacer(invocation.config.sage.cluster.reveal()) as placer:
+        tls = PeerTls.from_config(invocation.config)
+        async with ClusterPlacer(invocation.config.sage.cluster.reveal(), tls) as placer:
             placed = msgspec.structs.replace(options, placer=placer)
             async with with_servers(invocation, placed, more, waits=waits) as equipped:
                 yield equipped

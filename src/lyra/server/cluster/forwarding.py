@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from lyra.server.http.app import COUNTED
 from lyra.server.http.sse import Receive, Send, client_left
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 OF_ALL: Final = "lyra.all"  # in a scope: the request is for the site of all shards
 _WAITING_MAX: Final = 8  # pieces that a site may be ahead of its reader
-_SCOPE: Final = (OF_ALL, "method", "path", "raw_path", "query_string", "scheme", "root_path", "http_version")
+_SCOPE: Final = (OF_ALL, COUNTED, "method", "path", "raw_path", "query_string", "scheme", "root_path", "http_version")
 
 
 def is_of_all(scope: Any) -> bool:

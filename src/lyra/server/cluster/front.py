@@ -26,6 +26,7 @@ from lyra.server.dashboard import cluster
 from lyra.server.dashboard.login import problem_page
 from lyra.server.http.api.webhooks import SHARED_ID
 from lyra.server.http.app import (
+    COUNTED,
     answer_of_problem,
     has_no_body,
     headers_of,
@@ -257,7 +258,10 @@ class Front:
 
         async def ask(query: Mapping[str, str]) -> tuple[list[ShardAnswer], Collection[str]]:
             parts = merge.begin(name, dict(query), shards)
-            return await self._reach.ask_all({shard: _with_query(request, asked, parts[shard]) for shard in shards})
+            requests = {shard: _with_query(request, asked, parts[shard]) for shard in shards}
+            for shard in shards[1:]:  # the caller has made one request
+                requests[shard].scope[COUNTED] = True
+            return await self._reach.ask_all(requests)
 
         answers, missing = await ask(query)
         failed = next((answer for answer in answers if answer.start.status >= 400), None)
@@ -302,7 +306,7 @@ def _with_query(request: SentRequest, asked: Asked, query: Mapping[str, str]) ->
     """Return a request with another query; of JSON-RPC with other parameters."""
     if asked.name == _RPC:
         params = {**asked.data.get("params", {}), **query}
-        return request._replace(body=_encode({**asked.data, "params": params}))
+        return request._replace(scope=request.scope.copy(), body=_encode({**asked.data, "params": params}))
     return request._replace(scope={**request.scope, "query_string": urlencode(query).encode()})
 
 

@@ -38,7 +38,7 @@ from lyra.server.dashboard.pages import (
     settings,
     traces,
 )
-from lyra.server.http.app import HttpApp
+from lyra.server.http.app import COUNTED, HttpApp
 from lyra.server.http.endpoint import Endpoint, HttpCall, RawAnswer
 from lyra.server.http.problems import HttpRefusal
 
@@ -99,6 +99,7 @@ def _request(call: HttpCall, path: str, query: str) -> SentRequest:
         "query_string": query.encode(),
         "scheme": call.base_url.partition(":")[0],
         "root_path": "",
+        COUNTED: True,
         "headers": [*headers, (b"accept", b"application/json")],
         "client": (call.client, 0) if call.client else None,
     }
@@ -120,8 +121,8 @@ def _to_shard(find: Callable[[HttpCall], Awaitable[str] | str]) -> Callable[[Htt
     """Return the handler that sends a browser to the pages of the shard that `find` names."""
 
     async def lead(call: HttpCall) -> RawAnswer:
-        found = find(call)
-        shard = found if isinstance(found, str) else await found
+        named = find(call)
+        shard = named if isinstance(named, str) else await named
         values = {name: split_address(value)[1] if name == "pid" else value for name, value in call.path.items()}
         first, *rest = [values.get(part[1:-1], part) for part in call.endpoint.path.strip("/").split("/")]
         location = link(call, f"shards/{shard}/{first}", *rest, query=msgspec.to_builtins(call.query))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lyra.cluster.report import ClusterReport, HostReport, ShardReport
 
 _REFRESH_MS: Final = 3_000
-_STATES: Final = {"up": "running", "draining": "waiting", "late": "blocked", "gone": "failed"}
+_STATES: Final = {"up": "running", "draining": "waiting", "late": "degraded", "gone": "failed"}
 _OPEN: Final = {True: ("running", "open"), False: ("failed", "open on no host"), None: ("unknown", "not known")}
 
 
@@ -46,8 +46,8 @@ async def hosts_region(call: HttpCall) -> Html | None:
     )
 
 
-def _count(number: int | None, one: str, many: str) -> str:
-    return f"– {many}" if number is None else f"{number:,} {one if number == 1 else many}"
+def _count(number: int | None, singular: str, plural: str) -> str:
+    return f"– {plural}" if number is None else f"{number:,} {singular if number == 1 else plural}"
 
 
 def _sentences(report: ClusterReport) -> list[Child]:

@@ -481,7 +481,8 @@ def _nav(call: HttpCall) -> Html:
     figures = call.gathered and call.gathered.figures
     waiting = figures.waiting if figures else call.parts.get_shared(HeaderFigures).questions(call.caller)
     root = to_whole(call)
-    items = NAV if call.kernel.core.remote is None else (NAV[0], CLUSTER, *NAV[1:])
+    has_cluster = call.kernel.core.remote is not None and call.caller.is_operator
+    items = (NAV[0], CLUSTER, *NAV[1:]) if has_cluster else NAV
     links = [
         tag(
             "a",
@@ -516,8 +517,8 @@ def _missing_note(call: HttpCall, missing: Sequence[str]) -> Html | None:
         return None
     named = missing[0] if len(missing) == 1 else f"{', '.join(missing[:-1])} and {missing[-1]}"
     words = f"shard {named} does not answer" if len(missing) == 1 else f"shards {named} do not answer"
-    why = tag("a", "why", href=to_whole(call) + "cluster")
-    return tag("p", f"Not all is shown: {words} at the moment (", why, ").", class_="problem", role="status")
+    why = [" (", tag("a", "why", href=to_whole(call) + "cluster"), ")"] if call.caller.is_operator else None
+    return tag("p", f"Not all is shown: {words} at the moment", why, ".", class_="problem", role="status")
 
 
 def _region_of(main: Html, name: str) -> Html:

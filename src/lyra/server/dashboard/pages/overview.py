@@ -9,7 +9,7 @@ import msgspec
 
 from lyra.core.ids import to_address
 from lyra.server.dashboard.cluster import hosts_region
-from lyra.server.dashboard.gathering import NOTHING, Source, Told, gather
+from lyra.server.dashboard.gathering import NOTHING, PageSource, Told, gather
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import (
     PAGE_HEADERS,
@@ -59,7 +59,7 @@ def _heading(words: str, beside: Html) -> Html:
     return tag("div", tag("h2", words), beside, class_="bar spread")
 
 
-class Seen(msgspec.Struct):
+class OverviewContent(msgspec.Struct):
     """What the overview shows: rows of the tree with their depth, how many it has besides, and what happened. `pages`
     are the processes that have a page."""
 
@@ -69,8 +69,8 @@ class Seen(msgspec.Struct):
     pages: list[str] = []
 
 
-async def _read(call: HttpCall) -> Seen:
-    wanted, seen = call.headers.get("x-region", ""), Seen()
+async def _read(call: HttpCall) -> OverviewContent:
+    wanted, seen = call.headers.get("x-region", ""), OverviewContent()
     if wanted in ("", "tree"):
         seen.rows, seen.left = _walk(call, call.parts.get_shared(LiveTree))
     if wanted in ("", "events"):
@@ -79,14 +79,14 @@ async def _read(call: HttpCall) -> Seen:
     return seen
 
 
-def _join(_call: HttpCall, told: Sequence[Told[Seen]]) -> Seen:
+def _join(_call: HttpCall, told: Sequence[Told[OverviewContent]]) -> OverviewContent:
     rows = join_rows((shard, seen.rows) for shard, seen in told)
     lines = [
         line._replace(pid=to_address(shard, line.pid), number=line.number * len(told) + index)
         for index, (shard, seen) in enumerate(told)
         for line in seen.lines
     ]
-    return Seen(
+    return OverviewContent(
         rows[:_ROWS_MAX],
         sum(seen.left for _, seen in told) + max(0, len(rows) - _ROWS_MAX),
         sorted(lines, key=lambda line: -line.time)[:_LINES],
@@ -94,10 +94,10 @@ def _join(_call: HttpCall, told: Sequence[Told[Seen]]) -> Seen:
     )
 
 
-SOURCE: Final = Source("overview", Seen, _read, _join)
+SOURCE: Final = PageSource("overview", OverviewContent, _read, _join)
 
 
-def _excerpt(call: HttpCall, seen: Seen) -> Html:
+def _excerpt(call: HttpCall, seen: OverviewContent) -> Html:
     if not seen.rows:
         return nothing_yet(call, "Live processes are shown here.")
     lines = [_line(call, row, depth) for depth, row in seen.rows]

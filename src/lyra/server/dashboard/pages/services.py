@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from lyra.server.dashboard.gathering import Source, Told, gather
+from lyra.server.dashboard.gathering import PageSource, Told, gather
 from lyra.server.dashboard.html import Html, TableColumn, TableRow, table, tag
 from lyra.server.dashboard.layout import page, region
 from lyra.server.dashboard.words import empty, moment, state
@@ -56,7 +56,7 @@ def _join(_call: HttpCall, told: Sequence[Told[list[ServiceLine]]]) -> list[Serv
     return list(lines.values())
 
 
-SOURCE: Final = Source("services", list[ServiceLine], _read, _join)
+SOURCE: Final = PageSource("services", list[ServiceLine], _read, _join)
 
 
 async def _services(call: HttpCall) -> RawAnswer:

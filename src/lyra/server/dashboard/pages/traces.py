@@ -17,7 +17,7 @@ from lyra.errors import LyraError
 from lyra.kernel.base.tasks import BlockingCalls
 from lyra.observe.history.call_contents import CallContent, ContentHistory, ContentPart, Pause, PauseHistory
 from lyra.observe.spans import Span
-from lyra.server.dashboard.gathering import Source, Told, gather
+from lyra.server.dashboard.gathering import PageSource, Told, gather
 from lyra.server.dashboard.html import Child, Html, TableColumn, TableRow, facts_row, join, table, tag
 from lyra.server.dashboard.layout import link, nothing_yet, page, past_note, region
 from lyra.server.dashboard.waterfall import WATERFALL_SCRIPT, span_cost, waterfall
@@ -106,7 +106,7 @@ _ORDER_KEYS: Final[dict[str, Callable[[TraceView], float]]] = {
     "slowest": lambda line: line.latency_ms,
     "dearest": lambda line: line.cost_usd,
 }
-SOURCE: Final = Source("traces", Traces, _read, _join, TracePageQuery)
+SOURCE: Final = PageSource("traces", Traces, _read, _join, TracePageQuery)
 
 
 async def _traces(call: HttpCall) -> RawAnswer:
