@@ -268,23 +268,23 @@ def test_a_limit_that_is_changed_holds_at_its_home(before, after):
         async with RatedShards("a", "b", programs=PROGRAMS) as shards:
             home, numbers = shards.kernels["a"].core.remote.shares, [0]
 
-            async def lend(rpm, burst, want):
+            async def lend(want, rpm, burst):
                 limits = [rpm, None if rpm else 10_000, burst]
                 data = {"name": "x", "limits": limits, "need": [1.0, 0.0], "want": [want, 0.0], "from": "b"}
                 answer = await home.answer({**data, "number": numbers[-1], "unused": [0.0, 0.0]})
                 numbers.append(answer.get("number", 0))
                 return answer.get("lent", [0.0])[0]
 
-            await lend(*before, 100.0)
+            await lend(100.0, *before)
             await asyncio.sleep(0.1)
             lent = 0.0
             for _ in range(30):
-                lent += await lend(*after, 100.0)
+                lent += await lend(100.0, *after)
             rpm, burst = after
             assert lent <= burst
             for _ in range(600):
                 await asyncio.sleep(0.1)
-                lent += await lend(*after, 100.0)
+                lent += await lend(100.0, *after)
             assert 0.95 * rpm <= lent <= rpm + burst
 
     run_in_virtual_time(main())
