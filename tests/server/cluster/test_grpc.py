@@ -59,6 +59,8 @@ async def _processes(_cluster: Cluster, first: Any, second: Any) -> None:
             await remote.get_process("nosuch")
         with pytest.raises(NoSuchProcess):
             await remote.get_process("s9/job-1")
+        with pytest.raises(NoSuchProcess, match="each shard"):
+            await remote.terminate("p1")
     await second.terminate(made[0].pid)
     assert (await first.get_process(made[0].pid)).state == "terminated"
 

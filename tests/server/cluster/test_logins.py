@@ -114,6 +114,11 @@ def test_a_cookie_that_was_changed_is_no_login() -> None:
                 assert await site.status("s2") == 401, forged
             site.cookies = {name: value}
             assert await site.status("s2") == 200
+            (form_token,) = set(re.findall(r'data-form="([^"]+)"', (await site.ask("s2", "GET", "/")).text))
+            for signed in (f"form {login_id}", f"{login_id}", "of people"):  # what else the key has signed is no login
+                site.cookies = {name: f"{signed}.{form_token}"}
+                assert await site.status("s2") == 401, signed
+            site.cookies = {name: value}
             fewer = Site(world, {BOSS: TOKENS[BOSS]})  # a host whose token file has ada's no more
             fewer.cookies = {name: value}
             assert await fewer.status("s2") == 401

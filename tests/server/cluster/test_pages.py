@@ -60,3 +60,46 @@ def test_only_an_operator_sees_and_drains_hosts(host: tuple[asyncio.Runner, Clus
             assert (await http.post("/acts/cluster/b/drain")).status_code == 400
 
     runner.run(main())
+
+
+def test_a_change_on_all_shards_is_one_request_of_its_caller(host: tuple[asyncio.Runner, Cluster]) -> None:
+    """Also what is looked for on one shard after the other, and a stream of the events of all."""
+    runner, cluster = host
+
+    async def main() -> None:
+        async with cluster.client("a", ADA) as http:
+            webhook = {"url": "https://example.com/x", "kinds": ["process.created"]}
+            made = await http.post("/api/webhooks", json=webhook)
+            assert made.status_code == 201, made.text
+            assert (await http.get("/api/sessions/nosuch")).status_code == 404
+            async with http.stream("GET", "/api/events") as events:
+                assert events.status_code == 200
+                async for line in events.aiter_lines():
+                    if line.count("=") == 4:  # a place in each shard
+                        break
+            assert (await http.delete("/api/processes/nosuch")).status_code == 404
+            assert (await http.delete(f"/api/webhooks/{made.json()['webhook_id']}")).status_code == 200
+            assert (await http.get("/api/webhooks")).json() == {"webhooks": []}
+            for path in ("/api/webhooks", "/api/events"):
+                assert (await http.get(path)).status_code == 429
+
+    runner.run(main())
+
+
+def test_no_client_names_a_webhook(host: tuple[asyncio.Runner, Cluster]) -> None:
+    """Its secret is made of its id: who could choose that would be told the secret of another one's hook."""
+    runner, cluster = host
+
+    async def main() -> None:
+        async with cluster.client("a", OPERATOR) as http:
+            hook = (await http.post("/api/hooks", json={"agent": "clerk"})).json()
+        async with cluster.client("a", ADA) as http:
+            webhook = {"url": "https://example.com/x", "kinds": ["process.created"]}
+            for path in ("/shards/s1/api/webhooks", "/api/webhooks"):
+                for name in ("lyra-webhook-id", "lyra.webhook"):
+                    made = await http.post(path, json=webhook, headers={name: hook["hook_id"]})
+                    assert made.status_code == 201, made.text
+                    assert made.json()["webhook_id"] != hook["hook_id"]
+                    assert made.json()["secret"] != hook["secret"]
+
+    runner.run(main())

@@ -98,6 +98,9 @@ def test_addresses_become_pids_on_the_way_and_addresses_again_in_answers() -> No
         find_place(asked("runs.diff", pid="s2/p1", other="s3/p9"))
     with pytest.raises(NoSuchProcess):
         find_place(asked("processes.get", pid="s9/p1"))
+    for name in ("processes.get", "processes.terminate", "runs.fork"):
+        with pytest.raises(NoSuchProcess, match="each shard"):
+            find_place(asked(name, pid="p1"))
     request = asked("hooks.add", {"pid": "s2/p1", "agent": ""})
     find_place(request)
     assert json.loads(request.body) == {"pid": "p1", "agent": ""}

@@ -6,20 +6,24 @@ The id of an event has a place for each shard, so a client that lost its connect
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Collection
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.errors import LyraError
+from lyra.errors import LyraError, Overloaded
 from lyra.server.cluster.forwarding import AnswerStart, SentRequest
 from lyra.server.cluster.merge import EventPlaces, begin_events
-from lyra.server.http.app import headers_of
+from lyra.server.http.app import COUNTED, headers_of
 from lyra.server.http.sse import Send
 
 if TYPE_CHECKING:
     from lyra.server.cluster.reach import Reach
 
+_log: Final = logging.getLogger("lyra.server")
 _AGAIN_S: Final = 0.2  # before a feed that ended is read on
+_COUNTED_S: Final = 1.0  # that the others wait for the shard whose request is counted
+_BUSY: Final = 503
 _WAITING_MAX: Final = 64  # events that a slow reader may leave
 _EVENT_ID: Final = "last-event-id"
 _AT: Final = b": at "
@@ -32,20 +36,23 @@ async def follow_all(reach: Reach, shards: Collection[str], request: SentRequest
     given = headers_of(request.scope).get(_EVENT_ID, "")
     places = begin_events(given, list(shards))
     told: asyncio.Queue[tuple[str, AnswerStart, bytes]] = asyncio.Queue(_WAITING_MAX)
-    readers = [
-        reach.sites.tasks.start(_read_on(reach, shard, request, places[shard], told), name=f"lyra-front-feed {shard}")
-        for shard in shards
-    ]
+    counted, readers = asyncio.Event(), []
+    for number, shard in enumerate(shards):
+        sent = request.as_counted() if number else request
+        work = _read_on(reach, shard, sent, places[shard], told, counted)
+        readers.append(reach.sites.tasks.start(work, name=f"lyra-front-feed {shard}"))
     ids, has_begun = EventPlaces(places), False
     try:
         while True:
             shard, start, piece = await told.get()
+            if start.status != 200:  # of one that has begun the client reads no refusal: the stream ends
+                if not has_begun:
+                    await send({"type": "http.response.start", "status": start.status, "headers": start.headers})
+                await send({"type": "http.response.body", "body": b"" if has_begun else piece})
+                return
             if not has_begun:
                 has_begun = True
                 await send({"type": "http.response.start", "status": start.status, "headers": start.headers})
-            if start.status != 200:
-                await send({"type": "http.response.body", "body": piece})
-                return
             if piece:
                 await send({"type": "http.response.body", "body": ids.tell(shard, piece) + _END, "more_body": True})
     finally:
@@ -54,24 +61,41 @@ async def follow_all(reach: Reach, shards: Collection[str], request: SentRequest
         await asyncio.gather(*readers, return_exceptions=True)
 
 
-async def _read_on(reach: Reach, shard: str, request: SentRequest, place: str, told: asyncio.Queue[Any]) -> None:
-    """Put the events of one shard into a queue, from a place on, wherever the shard is open."""
+async def _read_on(
+    reach: Reach,
+    shard: str,
+    request: SentRequest,
+    place: str,
+    told: asyncio.Queue[Any],
+    counted: asyncio.Event,
+) -> None:
+    """Put the events of one shard into a queue, from a place on, wherever the shard is open. The caller has made one
+    request: the shard whose request is counted comes first, where it answers soon."""
+    if COUNTED in request.scope:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_COUNTED_S):
+                await counted.wait()
     while True:
         try:
             async with aclosing(reach.read(shard, request.with_header(_EVENT_ID, place))) as pieces:
                 start = await anext(pieces)
+                if start.status == _BUSY:  # it is about to move: its next host is asked
+                    raise Overloaded(f"shard {shard} is about to move")
+                request = request.as_counted()
                 if start.status != 200:
                     await told.put((shard, start, b"".join([bytes(piece) async for piece in pieces])))
                     return
                 await told.put((shard, start, b""))
+                counted.set()
                 async with aclosing(_split_events(pieces)) as events:
                     async for event in events:
                         # With its place in a shard that is quiet the client misses nothing there afterwards.
                         piece = _ID + event.removeprefix(_AT) if event.startswith(_AT) else event
                         place = _read_id(piece) or place
                         await told.put((shard, start, piece))
-        except LyraError:
-            pass  # its host has died, or it is open nowhere yet
+        except Exception as error:  # noqa: BLE001 - whatever one shard meets, it is read on
+            if not isinstance(error, LyraError):  # else its host has died, or it is open nowhere yet
+                _log.exception("the events of shard %s cannot be read", shard)
         await asyncio.sleep(_AGAIN_S)
 
 

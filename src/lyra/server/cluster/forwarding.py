@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lyra.server.http.app import COUNTED
+from lyra.server.http.app import COUNTED, SHARED_ID
 from lyra.server.http.sse import Receive, Send, client_left
 
 if TYPE_CHECKING:
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 OF_ALL: Final = "lyra.all"  # in a scope: the request is for the site of all shards
 _WAITING_MAX: Final = 8  # pieces that a site may be ahead of its reader
-_SCOPE: Final = (OF_ALL, COUNTED, "method", "path", "raw_path", "query_string", "scheme", "root_path", "http_version")
+_SCOPE: Final = (
+    *(OF_ALL, COUNTED, SHARED_ID),
+    *("method", "path", "raw_path", "query_string", "scheme", "root_path", "http_version"),
+)
 
 
 def is_of_all(scope: Any) -> bool:
@@ -67,6 +70,10 @@ class SentRequest(NamedTuple):
         key = name.encode()
         others = [pair for pair in self.scope["headers"] if pair[0] != key]
         return self._replace(scope={**self.scope, "headers": [*others, (key, value.encode("latin-1"))]})
+
+    def as_counted(self) -> SentRequest:
+        """Return the request as a part of one that was counted for its caller."""
+        return self._replace(scope={**self.scope, COUNTED: True})
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> SentRequest:

@@ -24,9 +24,9 @@ from lyra.server.cluster.reach import Reach, ShardAnswer
 from lyra.server.cluster.whole import WHOLE_NAMES
 from lyra.server.dashboard import cluster
 from lyra.server.dashboard.login import problem_page
-from lyra.server.http.api.webhooks import SHARED_ID
 from lyra.server.http.app import (
     COUNTED,
+    SHARED_ID,
     answer_of_problem,
     has_no_body,
     headers_of,
@@ -48,6 +48,7 @@ FEED: Final = "events.follow"
 _SHARDS: Final = "/shards/"
 _RPC: Final = "a2a.request"
 _WEBHOOK: Final = "webhooks.add"
+_NOT_FOUND: Final = 404
 _MISSING: Final = "lyra-missing-shards"
 _encode: Final = msgspec.json.encode
 
@@ -206,27 +207,22 @@ class Front:
             await self._send_to_first(place, asked, request, send)
 
     async def _ask_each(self, shards: tuple[str, ...], asked: Asked, request: SentRequest) -> ShardAnswer:
-        """Return what one of the shards answered that all were asked, first of all one that refused. A webhook has one
-        id on all of them, and is on all of them or none."""
-        if asked.name != _WEBHOOK:
-            answers = await self._reach.ask_each(dict.fromkeys(shards, request))
-            return next((answer for answer in answers if answer.start.status >= 400), answers[0])
-        webhook_id = unique_id()
-        shared = request.with_header(SHARED_ID, webhook_id)
-        results = await asyncio.gather(*(self._reach.ask(shard, shared) for shard in shards), return_exceptions=True)
-        told = [result for result in results if isinstance(result, ShardAnswer)]
-        errors = [result for result in results if not isinstance(result, ShardAnswer)]
-        failed = [answer for answer in told if answer.start.status >= 400]
-        if errors or failed:
-            path = f"{request.scope['path']}/{webhook_id}"
-            undo = request._replace(
-                scope={**request.scope, "method": "DELETE", "path": path, "raw_path": path.encode()}, body=b""
-            )
-            made = [answer.shard for answer in told if answer.start.status < 400]
-            await asyncio.gather(*(self._reach.ask(shard, undo) for shard in made), return_exceptions=True)
-        if errors:
-            raise errors[0]
-        return (failed or told)[0]
+        """Return what one of the shards answered that all were asked, first of all one that refused. The caller has
+        made one request. The first shard is asked before the others, where it may answer for all: a mode that shards
+        share is changed once."""
+        if asked.name == _WEBHOOK:
+            return await add_webhook_to_each(self._reach, shards, request)
+        first, others = await self._reach.ask(shards[0], request), shards[1:]
+        if first.start.status >= 400 and first.start.status != _NOT_FOUND:
+            return first
+        if first.start.status < 400 and _read_answers([first])[first.shard].get("shared") is True:
+            return first
+        answers = [first, *await self._reach.ask_each(dict.fromkeys(others, request.as_counted()))]
+        done = [answer for answer in answers if answer.start.status < 400]
+        refused = [answer for answer in answers if answer.start.status >= 400]
+        if done:  # where some of them have it, the others have not
+            refused = [answer for answer in refused if answer.start.status != _NOT_FOUND]
+        return (refused or done)[0]
 
     async def _send_to_first(self, place: Destination, asked: Asked, request: SentRequest, send: Send) -> None:
         """Pass a request to the shards in their order until one knows what is asked for, or can take new work."""
@@ -241,7 +237,8 @@ class Front:
                     if is_last or "unsent" not in error.fields:
                         raise
                     continue
-                if not is_new and start.status == 404 and shard != place.shards[-1]:
+                if not is_new and start.status == _NOT_FOUND and not is_last:
+                    request = request.as_counted()
                     continue
                 if asked.tells_processes and not start.is_stream:
                     body = b"".join([bytes(piece) async for piece in pieces])
@@ -260,7 +257,7 @@ class Front:
             parts = merge.begin(name, dict(query), shards)
             requests = {shard: _with_query(request, asked, parts[shard]) for shard in shards}
             for shard in shards[1:]:  # the caller has made one request
-                requests[shard].scope[COUNTED] = True
+                requests[shard] = requests[shard].as_counted()
             return await self._reach.ask_all(requests)
 
         answers, missing = await ask(query)
@@ -282,6 +279,31 @@ class Front:
             joined = merge.join(name, query, data, list(missing))
         body = joined.encode() if isinstance(joined, str) else _encode(joined)
         return RawAnswer(body, media, headers={_MISSING: ", ".join(missing)} if missing else {})
+
+
+async def add_webhook_to_each(reach: Reach, shards: tuple[str, ...], request: SentRequest) -> ShardAnswer:
+    """Add a webhook, which has one id on all shards, to all of them or none. One whose answer was lost may have it."""
+    webhook_id = unique_id()
+    shared = request._replace(scope={**request.scope, SHARED_ID: webhook_id})
+    asked = [reach.ask(shard, shared.as_counted() if number else shared) for number, shard in enumerate(shards)]
+    results = await asyncio.gather(*asked, return_exceptions=True)
+    told = [result for result in results if isinstance(result, ShardAnswer)]
+    errors = [result for result in results if not isinstance(result, ShardAnswer)]
+    failed = [answer for answer in told if answer.start.status >= 400]
+    if errors or failed:
+        path = f"{request.scope['path']}/{webhook_id}"
+        scope = {**request.scope, COUNTED: True, "method": "DELETE", "path": path, "raw_path": path.encode()}
+        without = {answer.shard for answer in failed}
+        without |= {
+            shard
+            for shard, result in zip(shards, results, strict=True)
+            if isinstance(result, LyraError) and "unsent" in result.fields
+        }
+        undo = [reach.ask(shard, request._replace(scope=scope, body=b"")) for shard in shards if shard not in without]
+        await asyncio.gather(*undo, return_exceptions=True)
+    if errors:
+        raise errors[0]
+    return (failed or told)[0]
 
 
 def _read_answers(answers: list[ShardAnswer]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from lyra.core.ids import to_address
 from lyra.errors import Conflict, LyraError, NoSuchProcess, Overloaded
 from lyra.kernel.remote.part import home_of, split_address
 from lyra.server.cluster.grpc_site import CallRefused
+from lyra.server.cluster.places import check_unambiguous
 from lyra.server.cluster.sites import GRPC_CALL
 from lyra.server.grpc.face import (
     SERVICES,
@@ -100,7 +101,7 @@ _MADE: Final = frozenset(
 
 
 class GrpcFront:
-    """See the module. `peers` is the handler of the calls of hosts."""
+    """See the module. `peers` is the handler of the calls of hosts, where this port takes them."""
 
     def __init__(self, reach: Reach, settings: ServeSettings, peers: Any) -> None:
         self._reach = reach
@@ -119,7 +120,8 @@ class GrpcFront:
         assert self._settings.grpc is not None
         self._server = server = make_server(self._settings)
         self._health = health_aio.HealthServicer()
-        server.add_generic_rpc_handlers((self._peers,))
+        if self._peers is not None:
+            server.add_generic_rpc_handlers((self._peers,))
         for name in SERVICES:
             make = self._make_worker_behavior if name == WORKERS else self._make_behavior
             server.add_generic_rpc_handlers((handlers_of(name, make),))
@@ -229,6 +231,8 @@ class GrpcFront:
                 raise NoSuchProcess(f"there is no shard {shard[:80]!r}", pid=named[:200])
             setattr(request, field, pid)
             return (shard,)
+        if field in _PIDS and rpc not in _MADE:
+            check_unambiguous(named, names)
         home = home_of(named, names)
         return (home,) if rpc in _MADE else (home, *(name for name in names if name != home))
 

@@ -7,7 +7,8 @@ is placed like a new process. What no name leads to is asked of one shard after 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +20,8 @@ from lyra.kernel.remote.part import home_of, split_address
 from lyra.server.gateway.keys import find_key_home
 from lyra.server.owners import OwnedPid
 from lyra.server.token_limit import credential_of
+
+_NUMBERED: Final = re.compile(r"p[0-9]+")
 
 
 class Destination(NamedTuple):
@@ -38,6 +41,12 @@ class Shards(NamedTuple):
 
     def home(self, name: str) -> str:
         return home_of(name, self.names)
+
+
+def check_unambiguous(pid: str, shards: Sequence[str]) -> None:
+    """Refuse the number of a process without its shard: each shard has one of that number."""
+    if _NUMBERED.fullmatch(pid) and len(shards) > 1:
+        raise NoSuchProcess(f"{pid} is a process of each shard", hint="write SHARD/PID, such as s2/p17", pid=pid[:200])
 
 
 class Asked:
@@ -103,6 +112,7 @@ class Asked:
             if shard not in self.shards.names:
                 raise NoSuchProcess(f"there is no shard {shard[:80]!r}", pid=address[:200])
             return self.at_shard(shard), pid
+        check_unambiguous(pid, self.shards.names)
         owned = OwnedPid.read(pid)
         return self.at_home(pid if owned is None else owned.rest), pid
 

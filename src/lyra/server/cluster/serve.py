@@ -53,6 +53,7 @@ class ClusterServer:
         self._sites = Sites(settings, setup)
         self._join = join(config, url, self._sites, resources=resources, shards=shards, lease_s=lease_s)
         self._url = url
+        self._has_tls = config.cluster.tls_ca is not None
         self._stack = AsyncExitStack()
         self._faces: list[Face] = []
         self.host: Host
@@ -65,7 +66,9 @@ class ClusterServer:
             if self.settings.grpc is not None:
                 from lyra.server.cluster.grpc_front import GrpcFront
 
-                peers = make_handler(self.host.answer, self.host.directory.secret, self._sites.stream)
+                peers = None  # where hosts prove themselves with certificates: this port asks its clients for none
+                if not self._has_tls:
+                    peers = make_handler(self.host.answer, self.host.directory.secret, self._sites.stream)
                 self.grpc = await self._start(GrpcFront(reach, self.settings, peers))
             front = Front(reach, self.settings)
             self.http = await self._start(HttpListener(front, self.settings, self._sites.tasks, SystemClock()))

@@ -216,6 +216,8 @@ _DEFAULT_HEADERS: Final = {b"cache-control": b"no-store", **dict(SECURITY_HEADER
 # What is taken while the server drains besides reading: it ends or finishes something.
 # In the scope of a request that a server makes as a part of one that was counted for its caller.
 COUNTED: Final = "lyra.counted"
+# There also: the id of a webhook that all shards of a cluster have. No client can put anything into a scope.
+SHARED_ID: Final = "lyra.webhook"
 _FINISHING: Final = frozenset({"interrupts.answer", "interrupts.cancel", "processes.terminate", "sessions.cancel"})
 
 
@@ -392,6 +394,7 @@ class HttpApp:
         call.base_url = base_url(scope, headers)
         if self.parts.kernel.core.remote is not None:
             call.shard = split_root(scope)[1]
+            call.shared_id = scope.get(SHARED_ID, "")
         if endpoint.query is not None:
             call.take_query(query)
         call.take_body(b"" if has_no_body(scope, headers) else await guard.read_body(receive, headers))

@@ -111,6 +111,8 @@ class Endpoint(msgspec.Struct, frozen=True):
 class HttpCall:
     """One request, checked: who asks, for what."""
 
+    shared_id = ""  # of a webhook that all shards of a cluster have
+
     def __init__(
         self,
         parts: HttpParts,

@@ -145,27 +145,27 @@ class SignedLogins(LoginTable):
     def __init__(self, kernel: Kernel, tokens: TokenTable | None) -> None:
         super().__init__(kernel.clock, tokens, TokenLimit.get_shared(kernel))
         self._revoked: Revoked = kernel.core.remote.revoked
-        self._key = self._sign("forms of people").encode()
+        self._key = self._sign("forms", "of people").encode()
         self._holders = {} if tokens is None else tokens.by_mark(self._revoked.key)
 
-    def _sign(self, text: str) -> str:
-        return hmac.digest(self._revoked.key, f"login {text}".encode("utf-8", "replace"), "sha256").hex()
+    def _sign(self, kind: str, text: str) -> str:
+        return hmac.digest(self._revoked.key, f"{kind} {text}".encode("utf-8", "replace"), "sha256").hex()
 
     def _open(self, token: str, holder: TokenHolder) -> str:  # noqa: ARG002 (one signature)
         end = int(self._clock.now() + SERVER_LOGIN_S)
         told = f"{self._entropy.token()[:32]}.{mark_token(self._revoked.key, token)}.{end}"
-        return f"{told}.{self._sign(told)}"
+        return f"{told}.{self._sign('login', told)}"
 
     def find(self, login_id: str) -> PersonLogin | None:
         told, _, signature = login_id.rpartition(".")
-        if not hmac.compare_digest(signature.encode("utf-8", "replace"), self._sign(told).encode()):
+        if not hmac.compare_digest(signature.encode("utf-8", "replace"), self._sign("login", told).encode()):
             return None
         name, mark, end = told.split(".")
         left_s = int(end) - self._clock.now()
         holder = self._holders.get(mark)
         if holder is None or left_s <= 0 or name in self._revoked:
             return None
-        return PersonLogin(holder, mark, self._sign(f"form {name}"), self._clock.monotonic() + left_s)
+        return PersonLogin(holder, mark, self._sign("form", name), self._clock.monotonic() + left_s)
 
     def end(self, login_id: str) -> None:
         if self.find(login_id) is not None:

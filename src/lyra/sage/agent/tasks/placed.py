@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from lyra.agents.declaration.agent import AgentDeclaration
 from lyra.agents.session.events import AgentEvent, AnswerDone, AnswerFailed, ToolEnded, UsageTold
 from lyra.agents.session.records import begin_turn, new_span
-from lyra.core.budgets.budget import Budget, Usage
+from lyra.core.budgets.budget import Budget, Reservation, Usage
 from lyra.core.effect import Charged, Effect
 from lyra.core.event import ModelCalled
 from lyra.core.tool import Tool
@@ -160,9 +160,11 @@ class PlacedTurns:
         began_s = process.core.clock.monotonic()
 
         async def ask(content: Any, *, idempotency_key: str) -> Charged[dict[str, Any]]:
-            reservations = [(scope, scope.reserve(most)) for scope in scopes]
+            reservations: list[tuple[Budget, Reservation]] = []
             spent = Usage()
             try:
+                for scope in scopes:  # those before a refusal are settled, too
+                    reservations.append((scope, scope.reserve(most)))  # noqa: PERF401
                 told = await self._ask(turn, placer, content, idempotency_key)
                 spent = _spent_since(told, before)
                 if told.get("error") is not None:
