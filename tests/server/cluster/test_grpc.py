@@ -12,9 +12,10 @@ import pytest
 import lyra
 from lyra.cluster.directory import PostgresDirectory
 from lyra.cluster.peers import GrpcCarrier
-from lyra.errors import LyraError, NoSuchProcess
+from lyra.errors import LyraError, NoSuchProcess, Unreachable
 from lyra.server.client.worker import Worker
-from tests.server.cluster.support import OPERATOR, Cluster, serving
+from tests.server.certificates import issue
+from tests.server.cluster.support import OPERATOR, Cluster, ServingHost, TellingVendor, serving
 from tests.server.http.support import in_loop
 from tests.store.conftest import postgres_server  # noqa: F401 - a fixture
 from verify.servers import PostgresServer
@@ -140,5 +141,30 @@ def test_a_cluster_without_grpc_says_so(tmp_path: Path, postgres_server: Postgre
             with pytest.raises(LyraError):
                 async with lyra.connect(cluster.hosts["a"].ready["peers"], token=OPERATOR, reconnect_s=0.0) as remote:
                     await remote.get_system_status()
+
+    in_loop(main())
+
+
+def test_hosts_that_prove_themselves_are_called_at_their_own_port_alone(
+    tmp_path: Path,
+    postgres_server: PostgresServer,  # noqa: F811
+) -> None:
+    """The port of the server asks its clients for no certificate: there the secret alone would do."""
+    issue("ours").write(tmp_path, "ours")
+    files = {"CERT": "ours.pem", "KEY": "ours.key", "CA": "ours.pem"}
+    env = {f"LYRA_CLUSTER_TLS_{kind}": str(tmp_path / file) for kind, file in files.items()}
+
+    async def main() -> None:
+        cluster = Cluster(tmp_path, postgres_server.url, TellingVendor())
+        flags = ("--shards", "1", "--lease", "1.5", *FACES)
+        host = cluster.hosts["a"] = ServingHost(tmp_path, cluster.url, "a", "http://127.0.0.1:9", *flags, **env)
+        try:
+            await host.until_ready()
+            with pytest.raises(Unreachable, match="unimplemented"):
+                await _calls_of_hosts(cluster)
+            async with _connect(cluster, "a") as remote:
+                assert (await remote.get_system_status()).total_processes == 0
+        finally:
+            host.close()
 
     in_loop(main())

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.started import database as database  # noqa: PLC0414 - a fixture
-from tests.server.cluster.support import ADA, OPERATOR, Cluster, ServingHost, TellingVendor
+from tests.server.cluster.support import ADA, OPERATOR, Cluster, ServingHost, TellingVendor, serving
+from tests.server.http.support import in_loop
 from verify.servers import PostgresServer
 
 pytestmark = pytest.mark.slow
@@ -103,3 +104,50 @@ def test_no_client_names_a_webhook(host: tuple[asyncio.Runner, Cluster]) -> None
                     assert made.json()["secret"] != hook["secret"]
 
     runner.run(main())
+
+
+NODES = '''\
+from lyra import vesper
+from lyra.server import mount_nodes
+
+NODE = """
+node_id: double_v1
+type: function
+intent: double a number
+inputs:
+  number: {type: integer}
+outputs:
+  success:
+    doubled: integer
+flow:
+  - step: double
+    operation: arithmetic
+    expression: "number * 2"
+    output: doubled
+"""
+
+def setup(kernel):
+    runtime = vesper.Runtime(cluster=kernel, min_successes=1)
+    mount_nodes(kernel, runtime, [vesper.load(NODE)])
+'''
+
+
+def test_a_mode_that_shards_share_is_changed_once(tmp_path: Path, database: PostgresServer) -> None:
+    """A step back is one step, however many shards have the node."""
+
+    async def main() -> None:
+        (tmp_path / "nodes.py").write_text(NODES)
+        flags = ("--load", str(tmp_path / "nodes.py"))
+        async with (
+            serving(tmp_path, database.url, "a", shards=3, flags=flags) as cluster,
+            cluster.client("a", OPERATOR) as http,
+        ):
+            path = "/api/nodes/double_v1"
+            forced = await http.post(f"{path}/mode", json={"mode": "direct_only", "force": True})
+            assert forced.status_code == 200, forced.text
+            assert (await http.post(f"{path}/rollback")).json()["mode"] == "shadow_direct"
+            for shard in ("s1", "s2", "s3"):
+                assert (await http.get(f"/shards/{shard}{path}")).json()["mode"] == "shadow_direct"
+            assert (await http.post("/api/nodes/nosuch/rollback")).status_code == 404
+
+    in_loop(main())
