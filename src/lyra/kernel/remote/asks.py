@@ -55,7 +55,7 @@ class Asks(RemotePart):
         # Filled in by the layer above, once it has begun: a question is open, one was withdrawn.
         self.attend: Callable[[str, Process, Any, bool], None] | None = None
         self.cancel: Callable[[str], None] | None = None
-        self.pieces: dict[str, Any] = {}  # shard/ref → what has the pieces of its answer (`read(life, after, wait)`)
+        self._pieces: dict[str, Any] = {}  # shard/ref → what has the pieces of its answer (`read(life, after, wait)`)
         # Filled in by the cluster: how another shard is called.
         self.call: Callable[..., Awaitable[Any]] | None = None
         self._waiting: dict[str, list[Any]] = {}  # ref → those that wait for the answer; shard/ref: for its pieces
@@ -286,10 +286,10 @@ class Asks(RemotePart):
 
     def begin_pieces(self, key: str, pieces: Any) -> None:
         """Have the pieces of an answer here for its reader; only the last few of those that are over are kept."""
-        over = [old for old in self.pieces if old not in self.open]
+        over = [old for old in self._pieces if old not in self.open]
         for old in over[: max(0, len(over) - _LAST_PIECES_KEPT)]:
-            del self.pieces[old]
-        self.pieces[key] = pieces
+            del self._pieces[old]
+        self._pieces[key] = pieces
         for waker in self._waiting.pop(key, ()):
             resume(waker)
 
@@ -297,12 +297,12 @@ class Asks(RemotePart):
         """Return the pieces of an answer behind a number, waiting for the next one; none where the question is not
         here, or its answer is over and read."""
         self._core.raise_if_closed()
-        if key not in self.pieces:
+        if key not in self._pieces:
             await self._wait(key, wait_s)
-        pieces = self.pieces.get(key)
+        pieces = self._pieces.get(key)
         if pieces is None:
             return {"life": "", "first": 0, "pieces": [], "over": False}
         told: dict[str, Any] = await pieces.read(life, after, wait_s)
         if told["over"] and not told["pieces"]:
-            self.pieces.pop(key, None)
+            self._pieces.pop(key, None)
         return told
