@@ -67,12 +67,14 @@ def _cluster(options: argparse.Namespace) -> int:
     verbose_reports = (run_seed(seed, verbose=True) for seed in seeds)
     failed = rows = hosts = acts = posts = calls = lost = repeated = 0
     troubles: dict[str, int] = {}
+    shared: dict[str, int] = {}
     reports = verbose_reports if options.verbose else run_many(seeds, jobs=options.jobs)
     for done, report in enumerate(reports, start=1):
         rows, hosts, acts, posts = rows + report.rows, hosts + report.hosts, acts + report.acts, posts + report.posts
         calls, lost, repeated = calls + report.calls, lost + report.lost, repeated + report.repeated
-        for word, count in report.troubles.items():
-            troubles[word] = troubles.get(word, 0) + count
+        for total, counts in ((troubles, report.troubles), (shared, report.shared)):
+            for word, count in counts.items():
+                total[word] = total.get(word, 0) + count
         if report.violations:
             failed += 1
             if failed <= _SHOWN_MAX:
@@ -82,6 +84,7 @@ def _cluster(options: argparse.Namespace) -> int:
         _progress(done, options.n)
     print(f"sim-cluster: {hosts} starts of hosts, {rows} journal rows, {acts} acts, {posts} posts")
     print(f"sim-cluster: {calls} calls, {lost} lost and {repeated} repeated; {_count_words(troubles)}")
+    print(f"sim-cluster: {_count_words(shared)}")
     return _verdict(f"sim-cluster: {options.n} seeds from {options.seed}", failed)
 
 

@@ -12,6 +12,7 @@ import os
 import pwd
 import shutil
 import subprocess  # noqa: TID251 - starting a real server is what this module is for
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -128,6 +129,19 @@ class PostgresServer:
         except BaseException:
             self._remove()
             raise
+
+    def cpu_s(self) -> float:
+        """Return the CPU seconds that all its processes have used."""
+        server = (self._place() / "data" / "postmaster.pid").read_text().split()[0]
+        ticks = 0
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):  # it has ended
+                fields = stat.read_text().rpartition(")")[2].split()
+                if stat.parent.name == server:
+                    ticks += sum(map(int, fields[11:15]))  # and those of its processes that have ended
+                elif fields[1] == server:
+                    ticks += sum(map(int, fields[11:13]))
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def promote(self) -> None:
         """Make a standby the primary."""

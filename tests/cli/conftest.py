@@ -78,6 +78,12 @@ def _forget_provers() -> None:
         getattr(sys.modules.get(f"lyra.vesper.evidence.{module}"), name, []).clear()
 
 
+@pytest.fixture(autouse=True)
+def _import_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undo what commands that load a file add to the import path of their process."""
+    monkeypatch.setattr(sys, "path", sys.path[:])
+
+
 @pytest.fixture
 def lyra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lyra:
     return Lyra(tmp_path, monkeypatch)

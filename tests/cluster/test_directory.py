@@ -164,6 +164,27 @@ def test_rows_of_hosts_that_left_long_ago_are_dropped(postgres_server):  # noqa:
         assert {name for (name,) in directory._read("SELECT name FROM hosts")} == {"new", "next"}
 
 
+def test_a_host_that_died_long_ago_is_no_part_of_the_cluster(postgres_server):  # noqa: F811
+    """The next one that joins tells the others that it left, as if it had said so; its row goes a day later."""
+    with closing(PostgresDirectory(new_url(postgres_server))) as directory:
+        dead, live, late = [HostRow(name, f"life of {name}", "", "1", 1) for name in ("dead", "live", "late")]
+        directory.join(dead)
+        known = directory.join(live)
+        directory._read("UPDATE hosts SET expires_at = expires_at - 100000 WHERE name = 'dead' RETURNING name")
+        known = directory.renew(live, known)
+        assert "dead" in known.hosts
+        assert not known.is_alive("dead")
+        directory.join(late)
+        known = directory.renew(live, known)
+        assert set(known.hosts) == {"live", "late"}
+        directory.join(late)
+        assert {name for (name,) in directory._read("SELECT name FROM hosts")} == {"dead", "live", "late"}
+        with pytest.raises(Conflict):
+            directory.renew(dead, known)
+        directory.join(dead)
+        assert directory.renew(live, known).is_alive("dead")
+
+
 def test_a_place_near_nothing_is_refused():
     """A client names the process that a new one is to be near by its address."""
     view = MemoryDirectory(["s1"], lambda: 0.0).view()

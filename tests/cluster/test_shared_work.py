@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import pytest
 
 import lyra.cluster
 from lyra.cluster.calls import WORK_DESK
 from lyra.cluster.directory import PostgresDirectory
+from lyra.cluster.host import Host
+from lyra.core.clock import SystemClock
 from lyra.kernel import Kernel
 from lyra.server.client import Worker, current_work
-from lyra.server.grpc.shared_work import open_desk
+from lyra.server.grpc.face import behavior_of, handlers_of
+from lyra.server.grpc.guard import CallGuard, Method
+from lyra.server.grpc.shared_work import SharedWorkerCalls, open_desk
+from lyra.server.identity import TokenTable
 from tests.cluster.hosts_in_memory import MemoryCluster, run_cluster, until
-from tests.cluster.work_host import serve_workers
+from tests.server.cluster.support import ServingHost
 from tests.server.work.programs import OPERATOR, World
 from verify.servers import PostgresServer, postgres_missing
 
@@ -60,6 +64,21 @@ async def working(worker: Worker) -> AsyncIterator[asyncio.Task[None]]:
 
 async def run_agent(kernel: Kernel, name: str, text: str) -> Any:
     return (await kernel.execute_agent(name, text, pid=text)).output
+
+
+async def serve_workers(host: Host) -> tuple[Any, str]:
+    """Start the WorkerService of a host; gives the server and its address."""
+    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    guard = CallGuard(TokenTable({OPERATOR: ""}), SystemClock())
+    calls: Any = SharedWorkerCalls(host)
+
+    def make(method: Method, streams: bool) -> Any:
+        return behavior_of(method, calls, guard, streams=streams)
+
+    server.add_generic_rpc_handlers((handlers_of("WorkerService", make),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    return server, f"127.0.0.1:{port}"
 
 
 def test_a_worker_of_one_host_gets_the_work_of_all_shards():
@@ -157,32 +176,32 @@ async def _last(events: Any) -> Any:
     return [event async for event in events][-1]
 
 
-@pytest.mark.long
+@pytest.mark.parametrize("killed", ["b", pytest.param("a", marks=pytest.mark.long)])
 @pytest.mark.skipif(postgres_missing() is not None, reason=str(postgres_missing()))
-def test_real_hosts_and_workers_are_killed(tmp_path):
-    """Two hosts and two workers as processes, killed with SIGKILL one after the other: the host to which a worker is
-    connected, the host whose shards wait, and a worker. Each run counts once, and nothing is run again that need not
-    be."""
+def test_real_hosts_and_workers_are_killed(tmp_path, killed):
+    """Hosts and workers as processes on PostgreSQL. The host whose shard waits is killed with SIGKILL; at length the
+    host to which a worker is connected, then a worker, then the host whose shard waits. Each run counts once, and
+    nothing is run again that need not be."""
     with PostgresServer() as server, World(tmp_path) as world:
         directory = PostgresDirectory(server.url, shards=4, lease_s=1.0)
         directory.close()
-        hosts = {name: _start_host(server.url, name) for name in ("a", "b")}
+        (tmp_path / "hosts").mkdir()
+        hosts = {name: _start_host(tmp_path, server.url, name) for name in ("a", "b")}
         try:
-            addresses = {name: host.stdout.readline().strip() for name, host in hosts.items()}
-            world.address = f"{addresses['a']},{addresses['b']}"
-            asyncio.run(asyncio.wait_for(_live_through(server.url, hosts, world), 90))
+            asyncio.run(asyncio.wait_for(_live_through(server.url, hosts, world, killed), 90))
         finally:
             for host in hosts.values():
-                host.kill()
-                host.communicate()
+                host.close()
 
 
-def _start_host(url: str, name: str) -> Any:
-    argv = [sys.executable, "-m", "tests.cluster.work_host", url, name]
-    return subprocess.Popen(argv, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True)
+def _start_host(folder: Path, url: str, name: str) -> ServingHost:
+    return ServingHost(folder / "hosts", url, name, "", "--grpc", "127.0.0.1:0")
 
 
-async def _live_through(url: str, hosts: dict[str, Any], world: World) -> None:
+async def _live_through(url: str, hosts: dict[str, ServingHost], world: World, killed: str) -> None:
+    for host in hosts.values():
+        await host.until_ready()
+    world.address = ",".join(hosts[name].ready["grpc"] for name in ("a", "b"))
     async with lyra.cluster.connect(url) as cluster:
 
         def start(agent: str, pid: str, shard: str) -> asyncio.Task[Any]:
@@ -203,24 +222,25 @@ async def _live_through(url: str, hosts: dict[str, Any], world: World) -> None:
         try:
             run = start("once", "r1", (await shards_of("b", 2))[0])
             await until(lambda: "begin once v" in world.lines())
-            hosts["a"].kill()  # the worker's own
-            own = await until(lambda: shards_of("b", 4))
+            await hosts[killed].kill()
+            await until(partial(shards_of, "a" if killed == "b" else "b", 4))
             world.go()
             assert await end(run) == {"once": {"by": "v", "attempt": 1}}
             assert world.lines() == ["begin once v", "end once v"]
+            if killed == "b":
+                return
 
-            hosts["c"] = _start_host(url, "c")
-            address = await asyncio.to_thread(hosts["c"].stdout.readline)
+            hosts["c"] = await _start_host(world.folder, url, "c").until_ready()
             await until(lambda: shards_of("c", 2))
             own = await shards_of("b", 2)
             (world.folder / "go").unlink()
-            world.address = address.strip()
+            world.address = hosts["c"].ready["grpc"]
             await asyncio.to_thread(world.worker, "w")
             runs = {name: start("repeatable", f"r2-{name}", own[0]) for name in ("x", "y")}
             await until(lambda: {"begin repeatable v", "begin repeatable w"} <= set(world.lines()))
             await asyncio.to_thread(first.kill)
             await until(lambda: world.lines().count("begin repeatable w") == 1)
-            hosts["b"].kill()  # that of the shard
+            await hosts["b"].kill()  # that of the shard
             await until(lambda: shards_of("c", 4))
             world.go()
             ends = [await end(run) for run in runs.values()]

@@ -61,7 +61,7 @@ def test_hosts_of_one_authority_call_each_other_and_no_other(tmp_path: Path) -> 
     """A host that another authority has signed, or that has no certificate, is refused by both sides, in a sentence."""
     ours, theirs = issue("ours"), issue("theirs")
     names = (("a", ours), ("b", ours), ("c", theirs))
-    first, second, other = [PeerTls.of(_write(tmp_path, name, authority)) for name, authority in names]
+    first, second, other = [PeerTls.load(_write(tmp_path, name, authority)) for name, authority in names]
     assert first is not None
     assert other is not None
 
@@ -82,7 +82,7 @@ def test_hosts_of_one_authority_call_each_other_and_no_other(tmp_path: Path) -> 
 
 def test_a_certificate_for_another_address_is_refused(tmp_path: Path) -> None:
     ours = issue("ours")
-    tls = PeerTls.of(_write(tmp_path, "a", ours))
+    tls = PeerTls.load(_write(tmp_path, "a", ours))
 
     async def main() -> None:
         listener = GrpcListener("127.0.0.2:0", tls=tls)  # the certificate is for 127.0.0.1
@@ -99,12 +99,12 @@ def test_a_certificate_for_another_address_is_refused(tmp_path: Path) -> None:
 def test_files_that_cannot_be_used_are_refused_in_a_sentence(tmp_path: Path) -> None:
     files = _write(tmp_path, "a", issue("ours"))
     with pytest.raises(ConfigError, match=r"needs a certificate, its key and the authority") as missing:
-        PeerTls.of({"cert": files["cert"], "key": files["key"]})
+        PeerTls.load({"cert": files["cert"], "key": files["key"]})
     assert missing.value.hint == "set cluster.tls_ca, too"
     other = _write(tmp_path, "b", issue("theirs"))
     for wrong in ({"key": other["key"]}, {"ca": other["key"]}, {"cert": str(tmp_path / "none")}):
         with pytest.raises(ConfigError, match=r"the files of cluster.tls_cert, tls_key, tls_ca cannot be used: "):
-            PeerTls.of({**files, **wrong})
+            PeerTls.load({**files, **wrong})
 
 
 @pytest.mark.slow

@@ -364,7 +364,7 @@ def connect(
     With `budget` all that is spawned spends from that one budget, on whatever shard it runs. `tls` are the files with
     which hosts and clients prove themselves, where the hosts have them: `{"cert": …, "key": …, "ca": …}`.
     """
-    proof = PeerTls.of(tls)
+    proof = PeerTls.load(tls)
 
     async def make() -> Cluster:
         directory = await asyncio.to_thread(PostgresDirectory, url, make=False)

@@ -52,7 +52,7 @@ _TABLES: Final = (
         name text PRIMARY KEY, number integer NOT NULL UNIQUE, host text NOT NULL, moves bigint NOT NULL,
         format integer NOT NULL, note text NOT NULL, change bigint NOT NULL)""",
 )
-_LEFT_KEPT_S: Final = 86_400.0  # the row of a host that left
+_LEFT_KEPT_S: Final = 86_400.0  # the row of a host that left, and of one that has not renewed it
 _NOW: Final = "extract(epoch FROM clock_timestamp())"
 # Each change takes the row of the cluster first: changes become visible in the order of their numbers.
 _CHANGE: Final = "WITH change AS (UPDATE cluster SET changes = changes + 1 RETURNING changes)"
@@ -64,6 +64,11 @@ _JOIN: Final = (
 _SET_STATE: Final = (
     f"{_CHANGE} UPDATE hosts SET state = %s, change = {_NUMBER}"  # noqa: S608 - constants
     " WHERE name = %s AND (life = %s OR %s) AND state <> 'left' RETURNING name"
+)
+# Hosts that died long ago and did not come back under their names. That they left is told to the others, and kept.
+_GIVE_UP: Final = (
+    f"{_CHANGE} UPDATE hosts SET state = 'left', expires_at = {_NOW}, change = {_NUMBER}"  # noqa: S608 - constants
+    f" WHERE state <> 'left' AND expires_at < {_NOW} - %s"
 )
 _ASSIGN: Final = (
     f"{_CHANGE} UPDATE shards SET host = %s, moves = moves + 1, change = {_NUMBER}"  # noqa: S608 - constants
@@ -178,6 +183,10 @@ class Directory(Protocol):
         ...
 
     def view(self) -> View: ...
+
+    def read_silences(self) -> dict[str, float]:
+        """Return for how many seconds each host has not renewed its row."""
+        ...
 
     def assign(self, shard: str, host: str, moves: int) -> bool:
         """Give a shard to a host if it was moved so often; False where another move came first."""
@@ -307,6 +316,7 @@ class PostgresDirectory:
             ask("DELETE FROM hosts WHERE name = %s", (host.name,))
             # Rows of hosts that left long ago: the others have heard of it.
             ask(f"DELETE FROM hosts WHERE state = 'left' AND expires_at < {_NOW} - %s", (_LEFT_KEPT_S,))  # noqa: S608
+            ask(_GIVE_UP, (_LEFT_KEPT_S,))
             tables = (_encode(host.resources), _encode(host.load))
             ask(
                 _JOIN,
@@ -358,7 +368,6 @@ class PostgresDirectory:
         return known.with_changes(float(now), int(changes), expired, rows, [ShardRow(*row) for row in shards], loaded)
 
     def read_silences(self) -> dict[str, float]:
-        """Return for how many seconds each host has not renewed its row."""
         rows = self._read(f"SELECT name, {_NOW} + %s - expires_at FROM hosts WHERE state <> 'left'", (self.lease_s,))  # noqa: S608
         return {name: max(0.0, float(silence_s)) for name, silence_s in rows}
 
@@ -482,6 +491,11 @@ class MemoryDirectory:
 
     def view(self) -> View:
         return self._look(View(0.0, self.lease_s, {}, {}))
+
+    def read_silences(self) -> dict[str, float]:
+        now = self._now()
+        expires_at = {name: self._expires_at[name] for name, row in self._hosts.items() if row.state != LEFT}
+        return {name: max(0.0, now + self.lease_s - until) for name, until in expires_at.items()}
 
     def _look(self, known: View) -> View:
         hosts, shards = [], []

@@ -31,11 +31,12 @@ from lyra.cluster import placement
 from lyra.cluster.calls import answer_call, elsewhere
 from lyra.cluster.directory import DRAINING, Directory, HostRow, View, check_name
 from lyra.cluster.peers import CallsUnderWay, Carrier
+from lyra.cluster.report import ClusterReport, make_report
 from lyra.cluster.sage_tasks import register_tasks
 from lyra.cluster.vega_runs import register_runs
 from lyra.core.clock import Clock, SystemClock
 from lyra.core.ids import unique_id
-from lyra.core.limits import HOST_HELD_UP_S, SHARD_RETRY_S_MAX
+from lyra.core.limits import CLUSTER_ANSWER_S, HOST_HELD_UP_S, SHARD_RETRY_S_MAX
 from lyra.errors import Conflict, LyraError, NoSuchProcess
 from lyra.kernel.base.tasks import Pulse, Tasks, Writer
 from lyra.kernel.base.waiting import resume
@@ -309,6 +310,31 @@ class Host:
     async def look(self) -> View:
         """Return the directory as it is now, which the next beat would show."""
         return await self._ask(self.directory.view)  # type: ignore[no-any-return]
+
+    async def set_state(self, host: str, state: str) -> None:
+        """Tell a host, which may be another one, to drain or to take shards again."""
+        await self._ask(self.directory.set_state, host, state)
+
+    async def read_report(self) -> ClusterReport:
+        """Return how the cluster is, as this host sees it; where the database is away, as it was last."""
+        problem = ""
+        try:
+            view, silences_s = await self._ask(self.directory.view), await self._ask(self.directory.read_silences)
+        except LyraError as error:
+            view, silences_s, problem = self.view, {}, f"the database of the cluster cannot be reached: {error.message}"
+
+        async def ask(row: HostRow) -> Any:
+            if row.name == self.name:
+                return await self.answer("status", {})
+            try:
+                return await self.carrier.call(row.address, "status", {}, timeout_s=CLUSTER_ANSWER_S)
+            except LyraError as error:
+                return error
+
+        alive = view.alive()
+        answers = dict(zip([row.name for row in alive], await asyncio.gather(*map(ask, alive)), strict=True))
+        report = make_report(view, silences_s, answers)
+        return msgspec.structs.replace(report, problems=[problem, *report.problems]) if problem else report
 
     async def until_beaten(self) -> None:
         """Return after the next beat."""

@@ -101,7 +101,7 @@ class PeerTls(NamedTuple):
                 key=f"cluster.{missing[0]}",
             )
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        try:  # gRPC takes whatever it is given, and then nobody can connect
+        try:  # gRPC would take files that serve no connection
             context.load_cert_chain(cert, key, password=lambda: "")
             context.load_verify_locations(ca)
             return cls(*[Path(file).read_bytes() for file in (cert, key, ca)])
@@ -119,7 +119,7 @@ class PeerTls(NamedTuple):
         return cls.read(settings.tls_cert, settings.tls_key, settings.tls_ca)
 
     @classmethod
-    def of(cls, files: PeerTls | Mapping[str, str] | None) -> PeerTls | None:
+    def load(cls, files: PeerTls | Mapping[str, str] | None) -> PeerTls | None:
         """Return what a caller names: files by `cert`, `key` and `ca`."""
         return files if files is None or isinstance(files, PeerTls) else cls.read(**files)
 
@@ -286,7 +286,7 @@ class GrpcCarrier:
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What each call says of its caller."""
+        """Return what each call says of its caller."""
         return (("authorization", f"Bearer {self._secret.reveal()}"),)
 
     def explain(self, error: Any, address: str, timeout_s: float) -> LyraError:

@@ -90,6 +90,8 @@ def test_an_error_abroad_fails_the_stage():
             events = [event async for event in shards["a"].execute_pipeline(failing, "hello")]
             assert events[-1].envelope.outputs == {"first": {"text": "HELLO"}}
             assert "no hello" in events[-1].envelope.failed_stages["fails"]
+            alone = await shards["b"].execute_agent("first", "alone")
+            assert (alone.success, alone.output, alone.llm_calls) == (True, {"text": "ALONE"}, 1)
             with pytest.raises(ConfigError, match="nowhere"):
                 [event async for event in shards["a"].execute_pipeline({"name": "p", "agents": [{"name": "nowhere"}]})]
 
@@ -169,5 +171,33 @@ def test_a_run_that_was_begun_here_stays_here():
             ended = await kernel.process("p").wait()
             assert ended.result["envelope"]["outputs"] == {"work": {"text": "X"}}
             assert runs == []
+
+    run_shards(main)
+
+
+@pytest.mark.parametrize("shard", ["a", "b"])
+def test_an_agent_asks_a_person_wherever_it_is(shard):
+    """An agent that asks leaves that to the pipeline, on the pipeline's shard; the next stage has the answer."""
+
+    async def asks(_envelope: Any) -> Any:
+        return AgentResult(output={"so": "far"}, interrupt={"kind": "clarification", "question": "Which?"})
+
+    async def answers(envelope: Any) -> Any:
+        return {"text": envelope.interrupt["response"]["text"]}
+
+    async def main() -> None:
+        async with Shards("a", "b", setup=setup) as shards:
+            shards[shard].register_agent("asks", asks)
+            shards[shard].register_agent("answers", answers)
+            await shards.settle()
+            pipeline = {"name": "p", "agents": [{"name": "asks", "default_next": "answers"}, {"name": "answers"}]}
+            handle = await shards["a"].spawn(run_pipeline, pipeline, "hello", pid="p")
+            while not (asked := shards["a"].interrupts.list_interrupts(status="pending")):
+                await asyncio.sleep(0.01)
+            assert (asked[0].pid, asked[0].question) == ("p", "Which?")
+            await shards["a"].resolve_interrupt(asked[0].id, {"text": "this"})
+            ended = (await handle.wait()).result
+            assert ended["envelope"]["outputs"] == {"asks": {"so": "far"}, "answers": {"text": "this"}}
+            assert (ended["reason"], ended["interrupt"]) == ("completed", None)
 
     run_shards(main)

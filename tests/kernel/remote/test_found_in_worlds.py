@@ -107,6 +107,9 @@ class _Fickle:
             raise Unreachable("the answer is lost")
         return last
 
+    def forget(self, alive: Any) -> None:
+        pass
+
     async def close(self) -> None:
         pass
 

@@ -13,6 +13,8 @@ from lyra.core.ids import make_random
 from lyra.core.limits import BLACKBOARD_KEYS_MAX
 from lyra.errors import InvalidTransition, LyraError, NameTaken, NoSuchGroup, Overloaded
 from lyra.kernel.programs.context import Context
+from lyra.kernel.remote import posts
+from lyra.kernel.remote.part import home_of
 from tests.kernel.remote.wired import Killer, Shards, run_shards
 
 
@@ -32,6 +34,28 @@ PROGRAMS = (listens, ends)
 
 def boards(shards: Shards, name: str) -> list[Any]:
     return [kernel.groups.bb_snapshot(name) for kernel in shards.kernels.values()]
+
+
+def test_the_home_of_a_name_is_found_once(monkeypatch):
+    """It takes a hash for each shard of the cluster, and a name is used often; a kernel remembers so many names."""
+    found: list[str] = []
+
+    def find(name: str, shards: Any) -> str:
+        found.append(name)
+        return home_of(name, shards)
+
+    async def main() -> None:
+        async with Shards("a", "b", programs=PROGRAMS) as shards:
+            monkeypatch.setattr(posts, "home_of", find)
+            monkeypatch.setattr(posts, "_HOMES_KEPT", 2)
+            remote = shards["a"].core.remote
+            homes = [remote.home_of(name) for name in ("x", "y", "x", "y")]
+            assert homes == [home_of(name, ("a", "b")) for name in ("x", "y", "x", "y")]
+            assert found == ["x", "y"]
+            assert remote.home_of("z") == home_of("z", ("a", "b"))
+            assert len(remote._homes) == 1
+
+    run_shards(main)
 
 
 def test_every_shard_creates_joins_writes_and_reads():
@@ -598,7 +622,8 @@ def test_random_lives_end_alike(seed):
 
 
 @pytest.mark.long
-def test_many_random_lives_end_alike():
+@pytest.mark.parametrize("hundred", range(10, 15))
+def test_many_random_lives_end_alike(hundred):
     """Five hundred other seeds."""
-    for seed in range(1_000, 1_500):
+    for seed in range(100 * hundred, 100 * hundred + 100):
         live_at_random(seed)

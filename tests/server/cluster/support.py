@@ -23,13 +23,22 @@ OPERATOR = "operator-token-0123456789"
 ADA = "ada-token-0123456789abcdef"
 MODEL = "anthropic/claude-opus-4-6"
 AGENTS = f"""
+import asyncio
+from pathlib import Path
+
 from lyra import Agent
 
 async def stage(_context):
     return {{"output": {{"said": "hi"}}}}
 
+async def slow(_context):
+    while not Path("go").exists():
+        await asyncio.sleep(0.05)
+    return {{"said": "hi"}}
+
 def setup(kernel):
     kernel.register_agent("stage", stage)
+    kernel.register_agent("slow", slow, idempotent=True)
     kernel.register(Agent("clerk", model="{MODEL}", system="You are short."))
 """
 _schemas = count(1)

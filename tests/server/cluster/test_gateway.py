@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import cycle
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from lyra.kernel.remote.part import home_of
 from lyra.models.pricing import price_of
@@ -237,5 +240,29 @@ def test_money_is_exact_after_kill_9_of_the_host_of_the_key(tmp_path: Path, post
             assert view["spent_micro_usd"] == after["spent_micro_usd"] + since
             assert 0.99 * 1_000_000 <= view["spent_micro_usd"] <= 1_000_000
             assert statuses.count(200) == len(world.vendor.received) - at_kill
+
+    in_loop(main())
+
+
+@pytest.mark.long
+def test_a_frozen_host_holds_no_caller_up(tmp_path: Path, postgres_server: PostgresServer) -> None:  # noqa: F811
+    """A call in flight on a host that is stopped ends within seconds, and the next one is answered by the host that has
+    taken the shard of its key."""
+
+    async def main() -> None:
+        async with keyed(tmp_path, postgres_server.url) as world:
+            key = await world.create(name="ci", budget="$1")
+            home = world.cluster.owner_of("ci")
+            await world.clients.pop(home).aclose()
+            world.vendor.gate.clear()
+            waiting = asyncio.create_task(world.ask(key))
+            await world.vendor.until_asked(1)
+            world.cluster.hosts[home].process.send_signal(signal.SIGSTOP)
+            began_s = time.monotonic()
+            world.vendor.gate.set()
+            assert (await waiting).status_code in (502, 503)
+            assert time.monotonic() - began_s < 10
+            assert (await world.ask(key)).status_code == 200
+            assert time.monotonic() - began_s < 14
 
     in_loop(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,29 @@ async def _calls_of_hosts(cluster: Cluster) -> None:
     finally:
         await carrier.close()
         directory.close()
+
+
+def test_hosts_may_call_each_other_at_the_port_of_the_server(tmp_path: Path, postgres_server: PostgresServer) -> None:  # noqa: F811
+    """With `--advertise` the gRPC address of the server is the one that other hosts call."""
+
+    async def main() -> None:
+        async with serving(tmp_path, postgres_server.url) as cluster:
+            for name in ("a", "b"):
+                with socket.socket() as free:
+                    free.bind(("127.0.0.1", 0))
+                    address = f"127.0.0.1:{free.getsockname()[1]}"
+                await cluster.start(name, flags=("--grpc", address, "--advertise", address))
+                assert cluster.hosts[name].ready["peers"] == cluster.hosts[name].ready["grpc"] == address
+            while set(cluster.owners().values()) != {"a", "b"}:
+                await asyncio.sleep(0.1)
+            for name in ("a", "b", "a", "b"):
+                async with cluster.client(name) as client:
+                    for number in range(4):  # of each shard one
+                        body = {"message": "hello", "session_id": f"{name}-{number}"}
+                        answer = await client.post("/api/agents/clerk/chat", json=body)
+                        assert answer.status_code == 200, answer.text
+
+    in_loop(main())
 
 
 def test_a_cluster_without_grpc_says_so(tmp_path: Path, postgres_server: PostgresServer) -> None:  # noqa: F811

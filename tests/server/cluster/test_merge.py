@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,8 @@ import msgspec
 import pytest
 
 from lyra import Agent
+from lyra.cli.views.rows import Folded, ServerRows
+from lyra.cli.views.rows import _Page as rows_page
 from lyra.errors import ConfigError
 from lyra.server.cluster import merge
 from lyra.server.http.app import make_app
@@ -64,7 +67,9 @@ class Sites:
                 endpoints=tuple(self._endpoints.values()),
             )
             kernel, store = world.kernel(shard), Reader(world.stores[shard])
-            read = SimpleNamespace(open_reader=lambda store=store: store, parts=kernel.parts, journal=kernel.journal)
+            read: Any = SimpleNamespace(
+                open_reader=lambda store=store: store, parts=kernel.parts, journal=kernel.journal
+            )
             app.parts.history._kernel = read
             begin_listening(app.parts)
             app.parts.open()
@@ -115,8 +120,9 @@ def test_processes_come_in_pages_the_oldest_first_each_once() -> None:
 
     async def main(world: MemoryCluster, sites: Sites) -> None:
         started = await fill(world, 10)
-        for shard in SHARDS:  # three at one time
-            world.kernel(shard).processes["p" + str(4 + SHARDS.index(shard))].created_at = 1_000_000.0
+        for shard, pid in zip(SHARDS, ("z", "m", "m", "a"), strict=True):  # four at one time
+            started.append((await world.client.spawn(idle, shard=shard, pid=pid)).address)
+            world.kernel(shard).processes[pid].created_at = 1_000_000.0
         whole = (await sites.get("processes.list"))["processes"]
         order = [row["pid"] for row in whole]
         assert set(started) <= set(order)
@@ -216,6 +222,31 @@ def test_history_is_read_page_by_page_each_row_once_and_in_the_order_of_its_shar
     run(main)
 
 
+def test_lyra_tree_of_a_server_of_a_cluster_shows_all_shards() -> None:
+    """From its pages of rows, and read on by place: each child below its parent, wherever that is."""
+
+    async def main(world: MemoryCluster, sites: Sites) -> None:
+        await world.client.spawn(parent, "s3", shard="s1", pid="boss")
+        await until(lambda: "below" in world.kernel("s3").processes)
+        loop = asyncio.get_running_loop()
+        rows: Any = ServerRows("http://server")
+
+        def read_page(query: dict[str, Any]) -> Any:
+            work = asyncio.run_coroutine_threadsafe(sites.get("history.read", **{**query, "limit": 3}), loop)
+            return msgspec.json.decode(msgspec.json.encode(work.result(10)), type=rows_page)
+
+        rows._page = read_page
+        folded = await asyncio.to_thread(Folded, rows)
+        walked = [(depth, record.pid) for depth, record in folded.processes.walk()]
+        assert walked.index((1, "s3/below")) == walked.index((0, "s1/boss")) + 1
+        await world.client.spawn(idle, shard="s2", pid="late")
+        assert await asyncio.to_thread(folded.refresh) >= 1
+        assert await asyncio.to_thread(folded.refresh) == 0
+        assert "s2/late" in folded.processes.records
+
+    run(main)
+
+
 def test_sums_services_questions_and_metrics_of_all_shards() -> None:
     """A user sees their own. A shard that is missing is named, and what the others told of its services is shown."""
 
@@ -238,6 +269,11 @@ def test_sums_services_questions_and_metrics_of_all_shards() -> None:
         seen = await sites.get("services.list")
         assert [row["name"] for row in seen["services"]] == [f"of-{shard}" for shard in SHARDS]
         assert seen["missing_shards"] == ["s4"]
+        told = {"name": "s", "shard": "s1", "current_load": 1}
+        answers = {"s2": {"services": [told]}, "s1": {"services": [{**told, "shard": "", "current_load": 3}]}}
+        for order in (("s1", "s2"), ("s2", "s1")):
+            joined = merge.join("services.list", {}, {shard: answers[shard] for shard in order}, [])
+            assert joined == {"services": [{**told, "current_load": 3}]}
         sites.missing = set()
         text = await sites.get("system.metrics")
         assert len([line for line in text.splitlines() if line.startswith("# TYPE lyra_processes ")]) <= 1
@@ -316,6 +352,7 @@ def test_nodes_that_several_shards_execute_are_one() -> None:
             "confidence": 0.5,
             "direct_share": 0.0,
             "blocked": False,
+            "shared": False,
             "compared": 3,
             "divergences": 0,
             "errors": 0,
@@ -332,6 +369,8 @@ def test_nodes_that_several_shards_execute_are_one() -> None:
     (row,) = merge.join("nodes.list", {}, answers, [])["nodes"]
     assert (row["compared"], row["errors"], row["executions"], row["mode"]) == (6, 1, {"ok": 6}, "python")
     assert (row["reached"], row["unreached"]) == (["a", "b"], ["c"])
+    (row,) = merge.join("nodes.list", {}, {"s1": node(shared=True), "s2": node(shared=True)}, [])["nodes"]
+    assert (row["compared"], row["executions"]) == (3, {"ok": 6})
 
 
 def test_every_list_has_a_merge() -> None:

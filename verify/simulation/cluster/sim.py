@@ -22,6 +22,7 @@ class Report(NamedTuple):
     lost: int
     repeated: int
     troubles: dict[str, int]
+    shared: dict[str, int]
     points: dict[str, int]
     violations: tuple[Violation, ...]
 
@@ -40,6 +41,7 @@ def run_seed(seed: int, *, verbose: bool = False) -> Report:
         world.network.lost,
         world.network.repeated,
         world.troubles,
+        world.shared.count(),
         world.points_visited,
         tuple(world.violations),
     )

@@ -52,6 +52,10 @@ POINTS: Final = (
 _EXPECTED: Final = ("SimulatedCrash", "has errored out but its parent task", "PlannedFailure")
 
 
+# Why a snapshot may fail: the database cannot be reached, or the shard has another owner.
+_NO_SNAPSHOT: Final = ("cannot be reached", "connection to the database is lost", "fenced", "epoch")
+
+
 class SimHost:
     """One start of a host, from joining to its end."""
 
@@ -126,6 +130,8 @@ class SimHost:
     def _heard(self, event: Event) -> None:
         if event.kind == "process.diverged":
             self.world.violate("never_again", f"{event.pid} on {self.name} diverged: {event.data['message']}")
+        elif event.kind == "snapshot.failed" and not any(word in event.data["message"] for word in _NO_SNAPSHOT):
+            self.world.violate("contained", f"{self.name} writes no snapshot: {event.data['message']}")
 
     def answer_doubts(self) -> None:
         """Decide about effects in doubt, as a person would."""

@@ -58,19 +58,24 @@ class StoreRows:
 
 
 class ServerRows:
-    """The rows that a server gives, a page at a time."""
+    """The rows that a server gives, a page at a time. One of a cluster has a place for each shard where others have the
+    number of a row: it is remembered, since rows of several shards have no order by number."""
 
     def __init__(self, url: str) -> None:
         self.location = url
+        self._place = ""
 
     def rows(self, after: int = 0, *, pid: str | None = None, kind: str | None = None) -> Iterator[Event]:
         wanted = {name: value for name, value in (("pid", pid), ("kind", kind)) if value is not None}
+        place: int | str = self._place if after and self._place else after
         while True:
-            page = self._page({**wanted, "after": after, "limit": _PAGE})
+            page = self._page({**wanted, "after": place, "limit": _PAGE})
+            place = page.last_seq
+            if isinstance(place, str):
+                self._place = place
             yield from page.events
             if not page.more:
                 return
-            after = page.last_seq
 
     def snapshot(self) -> Store | None:
         return None
@@ -100,7 +105,7 @@ class ServerRows:
 
 class _Page(msgspec.Struct):
     events: list[Event]
-    last_seq: int = 0
+    last_seq: int | str = 0
     more: bool = False
 
 

@@ -532,9 +532,10 @@ class Orchestrator(Subsystem):
         self._begin(pid, checked, work)
 
     def describe_end(self, pid: str) -> dict[str, Any]:
-        """Return the last envelope of a pipeline that is over, and the code of its error."""
+        """Return the last envelope of a pipeline that is over, the code of its error, and what it asks."""
         session = self._session(pid)
-        return {"envelope": session.envelope.to_data(), "error_code": session.error_code}
+        asked = dict(session.waiting[0].interrupt) if session.waiting else None
+        return {"envelope": session.envelope.to_data(), "error_code": session.error_code, "interrupt": asked}
 
     def describe_abroad(self, pid: str, run: int) -> list[Any]:
         """Return a shard that has the agent of a run, and the pipeline that runs it there with its envelope."""
@@ -542,6 +543,7 @@ class Orchestrator(Subsystem):
         stage = msgspec.convert(work["stage"], AgentConfig)
         settings = {key: value for key, value in work["stage"].items() if value is not None and key != "output_key"}
         config = pipeline_of(stage.agent_name, settings, Envelope.from_data(work["envelope"]))
+        work["envelope"]["interrupt_pending"] = False  # what other stages ask is not asked there
         return [self._core.remote.agents.choose(stage.agent_name), config, work["envelope"]]
 
     async def execute_agent(

@@ -58,6 +58,7 @@ _WENT_WELL: Final[dict[str, Any]] = {
 _BEGIN: Final = "pipeline.begin"  # readings in the journal
 _END: Final = "pipeline.end"
 _ABROAD: Final = "pipeline.abroad"
+_ASKS: Final = "asks"  # why a stage of a pipeline elsewhere ended
 _Numbered: TypeAlias = "asyncio.Future[None]"  # done when a branch has its number in the journal keys
 
 
@@ -127,14 +128,17 @@ class Runner:
 
     # ------------------------------------------------------------------ the program
 
-    async def run(self, ctx: Context) -> dict[str, Any]:
-        """Run and report what is due, and ask its questions, until the session has ended."""
+    async def run(self, ctx: Context, *, is_stage: bool = False) -> dict[str, Any]:
+        """Run and report what is due, and ask its questions, until the session has ended; one that is a stage of a
+        pipeline elsewhere ends with its question, which that one asks."""
         process = ctx.own_process
         while True:
             plan = read(process, "pipeline", lambda: self._plan(process.pid))
             word = plan[0]
             if word == "done":
                 return {"reason": plan[1], "message": plan[2]}
+            if word == "ask" and is_stage:
+                return {"reason": _ASKS, "message": ""}
             if word == "ask":
                 await self._ask(ctx, plan[1:])
             elif word == "wait":
@@ -456,7 +460,9 @@ def _question_row(question: Question) -> list[Any]:
 
 
 @give_name(PIPELINE)
-async def run_pipeline(ctx: Context, config: Any = None, envelope: Any = None) -> dict[str, Any]:
+async def run_pipeline(
+    ctx: Context, config: Any = None, envelope: Any = None, is_stage: bool = False
+) -> dict[str, Any]:
     """Run a pipeline, as the program of every one; its session has the pid of its process.
 
     A process begins one by `ctx.spawn(run_pipeline, config, envelope, shard=…)`: then the result has the last envelope.
@@ -466,7 +472,7 @@ async def run_pipeline(ctx: Context, config: Any = None, envelope: Any = None) -
     if config is None:
         return await pipelines.runner.run(ctx)
     read(process, _BEGIN, lambda: pipelines.begin_spawned(process.pid, config, envelope))
-    ended = await pipelines.runner.run(ctx)
+    ended = await pipelines.runner.run(ctx, is_stage=is_stage)
     return {**ended, **read(process, _END, lambda: pipelines.describe_end(process.pid))}
 
 
@@ -539,12 +545,12 @@ _COUNTED: Final = {
 
 async def run_stage_abroad(ctx: Context, orchestrator: Orchestrator, stage: AgentConfig, run: int) -> dict[str, Any]:
     """Return the report of a run by an agent of another shard: there it is a pipeline of one stage, which keeps the
-    stage's time, retries and questions."""
+    stage's time and retries. What it asks is asked here."""
     process = ctx.own_process
     name = stage.agent_name
     shard, config, given = read(process, _ABROAD, lambda: orchestrator.describe_abroad(process.pid, run))
     budget = _budget(orchestrator, process.pid, None, stage, run)
-    child = ctx.spawn(run_pipeline, config, given, shard=shard, budget=budget)
+    child = ctx.spawn(run_pipeline, config, given, True, shard=shard, budget=budget)
     try:
         ended = await child.wait()
     except asyncio.CancelledError:
@@ -559,11 +565,13 @@ async def run_stage_abroad(ctx: Context, orchestrator: Orchestrator, stage: Agen
     records = after["processing_history"][len(given["processing_history"]) :]
     metrics = {metric: after[field] - given[field] for metric, field in _COUNTED.items()}
     metrics["duration_ms"] = sum(record["duration_ms"] for record in records)
-    if told["reason"] not in (TerminalReason.COMPLETED, TerminalReason.BREAK_REQUESTED):
+    if told["reason"] not in (TerminalReason.COMPLETED, TerminalReason.BREAK_REQUESTED, _ASKS):
         error = after["failed_stages"].get(name) or told["message"] or str(told["reason"])
         code = told["error_code"] or AgentFailed.code
         return {"success": False, "error": error, "error_code": code, "metrics": metrics}
     went_well = {"output": after["outputs"].get(name, {}), "metrics": metrics}
+    if told["reason"] == _ASKS:
+        return {**went_well, "interrupt": told["interrupt"]}
     return {**went_well, "break_loop": True} if told["reason"] == TerminalReason.BREAK_REQUESTED else went_well
 
 

@@ -63,11 +63,12 @@ _log: Final = logging.getLogger("lyra.kernel")
 _RETRY_FIRST_S: Final = 0.05
 _RETRY_MOST_S: Final = 2.0
 _BLOBS: Final = "~blobs"  # in the data of a post that is kept: field → digest of the blob that has its value
+_HOMES_KEPT: Final = 1_024  # a hash for each shard is spared
 _ACKNOWLEDGED_WITHIN_S: Final = 0.2
 
 # Raised with each kind of post or fact that earlier versions do not know: a shard that a host has opened moves only to
 # hosts that know as much.
-POSTS_FORMAT: Final = 3
+POSTS_FORMAT: Final = 4
 
 # Shard, number of the first post and the posts → number of the last post that the shard has. Raises LyraError.
 Deliver = Callable[[str, int, list[bytes]], Awaitable[int]]
@@ -112,6 +113,7 @@ class Remote(Subsystem):
         for part in self.parts:
             self.state.add(part)
         self._acknowledged: dict[str, int] = {}  # shard → number of the last post it has, where no row says so yet
+        self._homes: dict[str, str] = {}  # name → its home shard, of names that were asked for
         self._unknown: set[tuple[str, str]] = set()  # senders and kinds of posts that were refused, each told once
         self._rows: dict[str, dict[int, int]] = {}  # shard → number → row of a post that is not durable yet
         self._feeds: dict[str, asyncio.Event] = {}
@@ -153,7 +155,12 @@ class Remote(Subsystem):
 
     def home_of(self, name: str) -> str:
         """Return the shard that keeps what several shards share under a name; every shard gives the same."""
-        return home_of(name, self.shards)
+        home = self._homes.get(name)
+        if home is None:
+            if len(self._homes) >= _HOMES_KEPT:
+                self._homes.clear()
+            home = self._homes[name] = home_of(name, self.shards)
+        return home
 
     def draw_id(self, length: int, prefix: str = "") -> str:
         """Return a new id whose home is this shard, so that the id says where what it names is."""

@@ -156,6 +156,8 @@ def sum_into(total: dict[str, int], usage: Mapping[str, int] | None) -> None:
 def _apply_created(table: ProcessTable, event: Event, data: Mapping[str, Any], _: Any) -> None:
     record = table.records[event.pid] = record_from_row(event.pid, data, event.time)
     record.parent_elsewhere = table._parents_elsewhere.pop(event.pid, "")
+    if not record.parent and "/" in event.pid:  # rows of all shards, whose processes are named by their addresses
+        record.parent = record.parent_elsewhere
     parent = table.records.get(record.parent)
     record.user_id = "" if parent is None else parent.user_id
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.errors import LyraError
 from lyra.server.cluster.forwarding import AnswerStart, SentRequest
 from lyra.server.cluster.merge import EventPlaces, begin_events
+from lyra.server.http.app import headers_of
 from lyra.server.http.sse import Send
 
 if TYPE_CHECKING:
@@ -20,14 +21,16 @@ if TYPE_CHECKING:
 
 _AGAIN_S: Final = 0.2  # before a feed that ended is read on
 _WAITING_MAX: Final = 64  # events that a slow reader may leave
-_EVENT_ID: Final = b"last-event-id"
+_EVENT_ID: Final = "last-event-id"
+_AT: Final = b": at "
+_ID: Final = b"id: "
 _END: Final = b"\n\n"
 
 
 async def follow_all(reach: Reach, shards: Collection[str], request: SentRequest, send: Send) -> None:
     """Write the events of all shards until the client leaves. A client that a shard refuses is refused."""
-    given = next((value for name, value in request.scope["headers"] if name == _EVENT_ID), b"")
-    places = begin_events(given.decode("latin-1"), list(shards))
+    given = headers_of(request.scope).get(_EVENT_ID, "")
+    places = begin_events(given, list(shards))
     told: asyncio.Queue[tuple[str, AnswerStart, bytes]] = asyncio.Queue(_WAITING_MAX)
     readers = [
         reach.sites.tasks.start(_read_on(reach, shard, request, places[shard], told), name=f"lyra-front-feed {shard}")
@@ -54,10 +57,8 @@ async def follow_all(reach: Reach, shards: Collection[str], request: SentRequest
 async def _read_on(reach: Reach, shard: str, request: SentRequest, place: str, told: asyncio.Queue[Any]) -> None:
     """Put the events of one shard into a queue, from a place on, wherever the shard is open."""
     while True:
-        others = [pair for pair in request.scope["headers"] if pair[0] != _EVENT_ID]
-        scope = {**request.scope, "headers": [*others, (_EVENT_ID, place.encode("latin-1"))] if place else others}
         try:
-            async with aclosing(reach.read(shard, SentRequest(scope, b""))) as pieces:
+            async with aclosing(reach.read(shard, request.with_header(_EVENT_ID, place))) as pieces:
                 start = await anext(pieces)
                 if start.status != 200:
                     await told.put((shard, start, b"".join([bytes(piece) async for piece in pieces])))
@@ -65,8 +66,10 @@ async def _read_on(reach: Reach, shard: str, request: SentRequest, place: str, t
                 await told.put((shard, start, b""))
                 async with aclosing(_split_events(pieces)) as events:
                     async for event in events:
-                        place = _read_id(event) or place
-                        await told.put((shard, start, event))
+                        # With its place in a shard that is quiet the client misses nothing there afterwards.
+                        piece = _ID + event.removeprefix(_AT) if event.startswith(_AT) else event
+                        place = _read_id(piece) or place
+                        await told.put((shard, start, piece))
         except LyraError:
             pass  # its host has died, or it is open nowhere yet
         await asyncio.sleep(_AGAIN_S)
@@ -82,5 +85,5 @@ async def _split_events(pieces: AsyncGenerator[Any, None]) -> AsyncGenerator[byt
 
 
 def _read_id(event: bytes) -> str:
-    line = next((line for line in event.split(b"\n") if line.startswith(b"id: ")), b"")
-    return line[4:].decode()
+    line = next((line for line in event.split(b"\n") if line.startswith(_ID)), b"")
+    return line[len(_ID) :].decode()

@@ -11,14 +11,20 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from lyra.server.http.app import COUNTED
 from lyra.server.http.sse import Receive, Send, client_left
 
 if TYPE_CHECKING:
     from lyra.kernel.base.tasks import Tasks
     from lyra.server.http.face import ServedApp
 
+OF_ALL: Final = "lyra.all"  # in a scope: the request is for the site of all shards
 _WAITING_MAX: Final = 8  # pieces that a site may be ahead of its reader
-_SCOPE: Final = ("method", "path", "raw_path", "query_string", "scheme", "root_path", "http_version")
+_SCOPE: Final = (OF_ALL, COUNTED, "method", "path", "raw_path", "query_string", "scheme", "root_path", "http_version")
+
+
+def is_of_all(scope: Any) -> bool:
+    return bool(scope.get(OF_ALL))
 
 
 class AnswerStart(NamedTuple):
@@ -55,6 +61,12 @@ class SentRequest(NamedTuple):
             "client": None if client is None else list(client),
             "body": self.body,
         }
+
+    def with_header(self, name: str, value: str) -> SentRequest:
+        """Return the request with a header, in place of one that the client sent."""
+        key = name.encode()
+        others = [pair for pair in self.scope["headers"] if pair[0] != key]
+        return self._replace(scope={**self.scope, "headers": [*others, (key, value.encode("latin-1"))]})
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> SentRequest:

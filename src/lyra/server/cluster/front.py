@@ -14,14 +14,19 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from lyra.core.ids import unique_id
 from lyra.errors import LyraError, Overloaded, Unreachable
 from lyra.server.cluster import merge
 from lyra.server.cluster.feed import follow_all
-from lyra.server.cluster.forwarding import SentRequest, until_client_left, write_answer
+from lyra.server.cluster.forwarding import OF_ALL, SentRequest, is_of_all, until_client_left, write_answer
 from lyra.server.cluster.places import Asked, Destination, Shards, find_place, name_processes, needs_body
 from lyra.server.cluster.reach import Reach, ShardAnswer
+from lyra.server.cluster.whole import WHOLE_NAMES
+from lyra.server.dashboard import cluster
 from lyra.server.dashboard.login import problem_page
+from lyra.server.http.api.webhooks import SHARED_ID
 from lyra.server.http.app import (
+    COUNTED,
     answer_of_problem,
     has_no_body,
     headers_of,
@@ -42,6 +47,7 @@ if TYPE_CHECKING:
 FEED: Final = "events.follow"
 _SHARDS: Final = "/shards/"
 _RPC: Final = "a2a.request"
+_WEBHOOK: Final = "webhooks.add"
 _MISSING: Final = "lyra-missing-shards"
 _encode: Final = msgspec.json.encode
 
@@ -53,7 +59,8 @@ class Front:
         assert settings.http is not None
         self._reach = reach
         self._sites = reach.sites
-        self._table = PathTable(reach.sites.endpoints)
+        self._table = PathTable((*reach.sites.endpoints, *cluster.ENDPOINTS))
+        reach.sites.whole.bind(reach)
         self._hosts: Collection[str] = {*LOOPBACK_HOSTS, settings.http.host, *settings.hosts}
         self._bytes_max = settings.message_bytes_max
         self._tokens = settings.tokens
@@ -105,11 +112,8 @@ class Front:
             if has_begun:  # the connection breaks off, so that the client does not take the answer for whole
                 raise
             if isinstance(error, Unreachable):  # no 503, after which clients repeat what may have been done
-                text, hint = (
-                    "the host that was asked has died: what became of the request is not known",
-                    "look, then ask again",
-                )
-                error = HttpRefusal(502, text, hint=hint)
+                text = "the host that was asked has died: what became of the request is not known"
+                error = HttpRefusal(502, text, hint="look whether it was carried out, then ask again")
             page = PageRequest(path, query_text(scope), headers, True)
             await send_answer(send, answer_of_problem(error, page, method, match, problem_page))
 
@@ -140,9 +144,12 @@ class Front:
             values = {} if match is None else match.values
             shards = Shards(self._reach.shards, self._reach.pick, self._find_user)
             asked = Asked(name, values, query_of(scope["query_string"]), headers, body, shards)
-            place = find_place(asked)
+            if name in WHOLE_NAMES:
+                scope, place = {**scope, OF_ALL: True}, asked.at_shard(self._find_open())
+            else:
+                place = find_place(asked)
         is_direct = place.how in ("one", "new") and not asked.tells_processes
-        site = self._sites.find(place.shards[0]) if is_direct else None
+        site = self._sites.find(place.shards[0], is_whole=is_of_all(scope)) if is_direct else None
         if site is not None:
             request = _rewrite(scope, match, asked)
             await site(request.scope, request.receive(receive) if is_read else receive, send)
@@ -181,6 +188,11 @@ class Front:
             raise HttpRefusal(503, "the host cannot reach the cluster")
         return RawAnswer(b'{"status":"ready"}')
 
+    def _find_open(self) -> str:
+        """Return a shard whose host lives, this one's before others."""
+        shards, view = self._reach.shards, self._reach.host.view
+        return next((shard for shard in shards if view.address_of(shard) is not None), shards[0])
+
     # ------------------------------------------------------------------ by where it goes
 
     async def _send_to(self, place: Destination, asked: Asked, request: SentRequest, send: Send) -> None:
@@ -189,11 +201,32 @@ class Front:
         elif place.how == "all":
             await send_answer(send, await self._merge(place.shards, asked, request))
         elif place.how == "each":
-            answers = await self._reach.ask_each(dict.fromkeys(place.shards, request))
-            failed = next((answer for answer in answers if answer.start.status >= 400), answers[0])
-            await send_answer(send, _to_raw(failed, asked))
+            await send_answer(send, _to_raw(await self._ask_each(place.shards, asked, request), asked))
         else:
             await self._send_to_first(place, asked, request, send)
+
+    async def _ask_each(self, shards: tuple[str, ...], asked: Asked, request: SentRequest) -> ShardAnswer:
+        """Return what one of the shards answered that all were asked, first of all one that refused. A webhook has one
+        id on all of them, and is on all of them or none."""
+        if asked.name != _WEBHOOK:
+            answers = await self._reach.ask_each(dict.fromkeys(shards, request))
+            return next((answer for answer in answers if answer.start.status >= 400), answers[0])
+        webhook_id = unique_id()
+        shared = request.with_header(SHARED_ID, webhook_id)
+        results = await asyncio.gather(*(self._reach.ask(shard, shared) for shard in shards), return_exceptions=True)
+        told = [result for result in results if isinstance(result, ShardAnswer)]
+        errors = [result for result in results if not isinstance(result, ShardAnswer)]
+        failed = [answer for answer in told if answer.start.status >= 400]
+        if errors or failed:
+            path = f"{request.scope['path']}/{webhook_id}"
+            undo = request._replace(
+                scope={**request.scope, "method": "DELETE", "path": path, "raw_path": path.encode()}, body=b""
+            )
+            made = [answer.shard for answer in told if answer.start.status < 400]
+            await asyncio.gather(*(self._reach.ask(shard, undo) for shard in made), return_exceptions=True)
+        if errors:
+            raise errors[0]
+        return (failed or told)[0]
 
     async def _send_to_first(self, place: Destination, asked: Asked, request: SentRequest, send: Send) -> None:
         """Pass a request to the shards in their order until one knows what is asked for, or can take new work."""
@@ -225,7 +258,10 @@ class Front:
 
         async def ask(query: Mapping[str, str]) -> tuple[list[ShardAnswer], Collection[str]]:
             parts = merge.begin(name, dict(query), shards)
-            return await self._reach.ask_all({shard: _with_query(request, asked, parts[shard]) for shard in shards})
+            requests = {shard: _with_query(request, asked, parts[shard]) for shard in shards}
+            for shard in shards[1:]:  # the caller has made one request
+                requests[shard].scope[COUNTED] = True
+            return await self._reach.ask_all(requests)
 
         answers, missing = await ask(query)
         failed = next((answer for answer in answers if answer.start.status >= 400), None)
@@ -270,7 +306,7 @@ def _with_query(request: SentRequest, asked: Asked, query: Mapping[str, str]) ->
     """Return a request with another query; of JSON-RPC with other parameters."""
     if asked.name == _RPC:
         params = {**asked.data.get("params", {}), **query}
-        return request._replace(body=_encode({**asked.data, "params": params}))
+        return request._replace(scope=request.scope.copy(), body=_encode({**asked.data, "params": params}))
     return request._replace(scope={**request.scope, "query_string": urlencode(query).encode()})
 
 

@@ -1,9 +1,8 @@
 """GrpcFront: the gRPC face of a host of a cluster. Each call goes to the services of the shard that it belongs to.
 
-A process is named by its address, and a piece of work like one; a bare pid that a client chose lives at its home. What
-begins without a name is placed, lists are those of all shards. A worker serves all shards: its claim is asked of one
-after the other, so that no shard lends it a piece that another one has lent it already. The message bus of clients is
-that of one shard. The same port answers the calls of hosts.
+A process is named by its address; a bare pid that a client chose lives at its home. What begins without a name is
+placed, lists are those of all shards. A worker serves all shards (`server.grpc.shared_work`). The message bus of
+clients is that of one shard. The same port answers the calls of hosts.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from grpc_health.v1.health import aio as health_aio
 from lyra.core.address import Address
 from lyra.core.clock import SystemClock
 from lyra.core.ids import to_address
-from lyra.core.limits import WORK_CLAIM_WAIT_S_MAX
-from lyra.errors import Conflict, LyraError, NoSuchProcess, Overloaded, Unreachable
+from lyra.errors import Conflict, LyraError, NoSuchProcess, Overloaded
 from lyra.kernel.remote.part import home_of, split_address
 from lyra.server.cluster.grpc_site import CallRefused
 from lyra.server.cluster.sites import GRPC_CALL
 from lyra.server.grpc.face import (
     SERVICES,
+    behavior_of,
     handlers_of,
     listen_for_grpc,
     make_server,
@@ -34,23 +33,23 @@ from lyra.server.grpc.face import (
     standard_handlers,
 )
 from lyra.server.grpc.guard import FINISHING, WAITING, CallGuard, Method, end_of
+from lyra.server.grpc.shared_work import SharedWorkerCalls
 
 if TYPE_CHECKING:
     from lyra.server.cluster.reach import Reach
     from lyra.server.settings import ServeSettings
 
 _LOOK_S: Final = 0.02
-_CLAIM_S: Final = 0.2  # between two rounds of a claim over all shards
 _FLUSH_S: Final = 2.0
-_PIDS: Final = frozenset({"pid", "process_id", "parent_pid", "child_pids", "work_id"})
+_PIDS: Final = frozenset({"pid", "process_id", "parent_pid", "child_pids"})
 
-# Of each RPC: the field that says where it goes, or a word for those that no field leads.
+WORKERS: Final = "WorkerService"
+# Of each RPC but those of workers: the field that says where it goes, or a word for those that no field leads.
 ALL: Final = "(all)"  # merged
 ANY: Final = "(any)"
 FIND: Final = "(find)"  # asked of one after the other until one knows what is asked for
 NEW: Final = "(new)"
 BUS: Final = "(bus)"
-CLAIM: Final = "(claim)"
 PLACES: Final[dict[str, str]] = {
     "KernelService/CreateProcess": "pid",
     "KernelService/GetProcess": "pid",
@@ -88,9 +87,6 @@ PLACES: Final[dict[str, str]] = {
     "SystemService/UpdateServiceHealth": "name",
     "SystemService/ListServices": ALL,
     "SystemService/DispatchService": "pid",
-    "WorkerService/ClaimWork": CLAIM,
-    "WorkerService/RenewWork": "work_id",
-    "WorkerService/CompleteWork": "work_id",
 }
 # What a client names that is not there yet: it is made at its home, and looked for nowhere else.
 _MADE: Final = frozenset(
@@ -111,7 +107,8 @@ class GrpcFront:
         self._settings = settings
         self._peers = peers
         self._clock = SystemClock()
-        self._guard = CallGuard(settings.tokens, self._clock)  # of reflection; calls are checked by their shard
+        self._guard = CallGuard(settings.tokens, self._clock)  # of workers and reflection; else each shard has its own
+        self._workers = SharedWorkerCalls(reach.host)
         self._health: Any = None
         self._server: Any = None
         self._in_flight = 0
@@ -124,7 +121,8 @@ class GrpcFront:
         self._health = health_aio.HealthServicer()
         server.add_generic_rpc_handlers((self._peers,))
         for name in SERVICES:
-            server.add_generic_rpc_handlers((handlers_of(name, self._make_behavior),))
+            make = self._make_worker_behavior if name == WORKERS else self._make_behavior
+            server.add_generic_rpc_handlers((handlers_of(name, make),))
         server.add_generic_rpc_handlers(standard_handlers(self._health, self._guard))
         port = listen_for_grpc(server, self._settings)
         await server.start()
@@ -158,10 +156,16 @@ class GrpcFront:
                 await self.wait_idle()
         except TimeoutError:
             grace_s = 0.0
+        self._workers.close()
         self._guard.stopped.set()
         await server.stop(grace_s)
 
     # ------------------------------------------------------------------ calls
+
+    def _make_worker_behavior(self, method: Method, streams: bool) -> Any:
+        """Return what answers a worker: this host asks the desks of all shards."""
+        service: Any = self._workers
+        return behavior_of(method, service, self._guard, streams=streams)
 
     def _make_behavior(self, method: Method, streams: bool) -> Any:
         async def stream(data: bytes, context: Any) -> AsyncIterator[bytes]:
@@ -199,8 +203,6 @@ class GrpcFront:
         field = PLACES[method.name]
         if field == ALL:
             yield await self._merge(call, request)
-        elif field == CLAIM:
-            yield await self._claim(call, request)
         else:
             shards = self._find_shards(method.name, field, request)
             is_new = field == NEW or (method.name in _MADE and len(shards) > 1)
@@ -298,27 +300,6 @@ class GrpcFront:
         for answer in answers[1:]:
             add_message(whole, answer)
         return bytes(whole.SerializeToString())
-
-    async def _claim(self, call: _Call, request: Any) -> bytes:
-        """Return a piece of work of any shard. Each is told what the worker serves."""
-        wait_s = min(request.wait_seconds, WORK_CLAIM_WAIT_S_MAX)
-        until_s, turn = self._clock.monotonic() + wait_s, 0
-        request.wait_seconds = 0
-        while True:
-            shards = self._reach.shards
-            for place in range(len(shards)):
-                shard = shards[(turn + place) % len(shards)]
-                try:
-                    async with aclosing(self._read(call, shard, request.SerializeToString())) as messages:
-                        message = await anext(messages)
-                except (Unreachable, Overloaded):
-                    continue  # it has no work to lend at the moment
-                if call.method.response.FromString(message).work_id:
-                    return call.name_processes(shard, message)
-            turn += 1
-            if request.announce or self._guard.draining or self._clock.monotonic() >= until_s:
-                return b""
-            await asyncio.sleep(min(_CLAIM_S, max(0.0, until_s - self._clock.monotonic())))
 
 
 class _Call:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lyra.observe import attach_metrics
 from lyra.server.grpc.face import SERVICES, behavior_of, methods_of
 from lyra.server.grpc.guard import CallGuard
+from lyra.server.grpc.services import WorkerCalls
 from lyra.server.identity import Caller, record_act
 from lyra.server.token_limit import TokenLimit
 
@@ -63,7 +64,8 @@ class GrpcSite:
             observe=attach_metrics(kernel).grpc_request,
             tell_act=self._tell_act,
         )
-        self._services = {name: make(kernel) for name, make in SERVICES.items()}
+        # Workers are served by the desk of the shard (`shared_work.open_desk`).
+        self._services = {name: make(kernel) for name, make in SERVICES.items() if make is not WorkerCalls}
         self._behaviors = {
             method.name: (behavior_of(method, service, guard, streams=streams), streams)
             for name, service in self._services.items()

@@ -28,7 +28,7 @@ _TASKS: Final = 50  # as A2A's ListTasks gives without a page size
 _LAST: Final = "\U0010ffff"  # behind every pid
 
 
-class Merge(NamedTuple):
+class ListMerge(NamedTuple):
     """How the answers of an endpoint become one. `begin` gives what each shard is asked in place of the query; `again`
     whether all have to be asked once more, from the beginning."""
 
@@ -80,13 +80,13 @@ def _limit(query: Query, usual: int, name: str = "limit") -> int:
 # ---------------------------------------------------------------- lists
 
 
-def _listed(name: str, key: Callable[[dict[str, Any]], Any], *pids: str) -> Merge:
+def _merge_list(name: str, key: Callable[[dict[str, Any]], Any], *pids: str) -> ListMerge:
     """Return the merge of a list that is given whole: sorted by a key."""
 
     def join(_query: Query, answers: Answers) -> Any:
         return {name: sorted((row for _, row in _rows(answers, name, *pids)), key=key)}
 
-    return Merge(join)
+    return ListMerge(join)
 
 
 def _began(row: dict[str, Any]) -> tuple[float, str]:
@@ -109,7 +109,7 @@ def _begin_processes(query: Query, shards: Sequence[str]) -> Mapping[str, Query]
 def _join_processes(query: Query, answers: Answers) -> Any:
     rows = sorted(
         ((row["created_at"] or 0.0, shard, row) for shard, row in _rows(answers, "processes")),
-        key=lambda found: (found[0], f"{found[1]}/", found[2]["pid"]),
+        key=lambda entry: (entry[0], f"{entry[1]}/", entry[2]["pid"]),
     )
     limit = _limit(query, SERVER_PAGE_ITEMS)
     more = len(rows) > limit or any(answer["next"] for answer in answers.values())
@@ -143,18 +143,29 @@ def _trace_end(row: dict[str, Any]) -> float:
 
 def _join_services(_query: Query, answers: Answers) -> Any:
     """Each service once, with the shard that has it: a shard also lists those that others have told it of."""
-    services = []
+    services: dict[tuple[str, str], Any] = {}
     for shard, row in _rows(answers, "services"):
         home = row.get("shard") or shard
-        if home == shard or home not in answers:
-            services.append({**row, "shard": home})
-    unique = {(row["name"], row["shard"]): row for row in services}
-    return {"services": [unique[key] for key in sorted(unique)]}
+        if home == shard or (row["name"], home) not in services:  # it knows best itself
+            services[row["name"], home] = {**row, "shard": home}
+    return {"services": [services[key] for key in sorted(services)]}
+
+
+def _join_webhooks(_query: Query, answers: Answers) -> Any:
+    """Each webhook once: every shard has it, and posts its own events."""
+    webhooks: dict[str, dict[str, Any]] = {}
+    for _, row in _rows(answers, "webhooks"):
+        known = webhooks.setdefault(row["webhook_id"], row)
+        if known is not row:
+            sums = {name: known[name] + row[name] for name in ("delivered", "failed", "dropped")}
+            last_error = known["last_error"] or row["last_error"]
+            webhooks[row["webhook_id"]] = {**known, **sums, "last_error": last_error}
+    return {"webhooks": [webhooks[key] for key in sorted(webhooks)]}
 
 
 def _join_nodes(_query: Query, answers: Answers) -> Any:
-    """Each node once. What was counted is added up; of mode and confidence the least is told, and what one shard has
-    reached is reached."""
+    """Each node once. What was counted is added up, unless each shard counts for all; of mode and confidence the least
+    is told, and what one shard has reached is reached."""
     nodes: dict[str, dict[str, Any]] = {}
     for _, row in _rows(answers, "nodes"):
         known = nodes.setdefault(row["node_id"], row)
@@ -164,8 +175,12 @@ def _join_nodes(_query: Query, answers: Answers) -> Any:
         reached = list(dict.fromkeys([*known["reached"], *row["reached"]]))
         nodes[row["node_id"]] = {
             **least,
-            **{name: known[name] + row[name] for name in ("compared", "divergences", "errors")},
+            **{
+                name: max(known[name], row[name]) if row["shared"] else known[name] + row[name]
+                for name in ("compared", "divergences")
+            },
             **{name: max(known[name], row[name]) for name in ("distinct", "accepted", "successes")},
+            "errors": known["errors"] + row["errors"],
             "executions": _add(known["executions"], row["executions"]),
             "reached": reached,
             "unreached": [place for place in least["unreached"] if place not in reached],
@@ -177,15 +192,16 @@ def _join_nodes(_query: Query, answers: Answers) -> Any:
 # ---------------------------------------------------------------- sums
 
 
-def _add(one: Any, other: Any) -> Any:
+def _add(first: Any, second: Any) -> Any:
     """Return the sum of two numbers, or of the numbers at the same places of two objects; else the first."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        whole = {**other, **one}
+    if isinstance(first, dict) and isinstance(second, dict):
+        whole = {**second, **first}
         return {
-            name: _add(value, other[name]) if name in one and name in other else value for name, value in whole.items()
+            name: _add(value, second[name]) if name in first and name in second else value
+            for name, value in whole.items()
         }
-    is_number = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (one, other))
-    return one + other if is_number else one
+    is_number = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (first, second))
+    return first + second if is_number else first
 
 
 def _join_status(_query: Query, answers: Answers) -> Any:
@@ -301,7 +317,7 @@ def _join_history(query: Query, answers: Answers) -> Any:
     after = query.get("after", "")
     places: dict[str, Any] = {} if after in ("", "0") else read_place(after)
     ordered = [[(row["time"], shard, row) for row in answer["events"]] for shard, answer in answers.items()]
-    merged = list(heapq.merge(*ordered, key=lambda found: found[0]))
+    merged = list(heapq.merge(*ordered, key=lambda entry: entry[0]))
     limit = _limit(query, _HISTORY_ROWS)
     for shard, answer in answers.items():
         places[shard] = answer["last_seq"]
@@ -337,6 +353,9 @@ class EventPlaces:
     def __init__(self, places: Mapping[str, str]) -> None:
         self._places = {shard: place for shard, place in places.items() if place}
 
+    def place_of(self, shard: str) -> str:
+        return self._places.get(shard, "")
+
     def tell(self, shard: str, event: bytes) -> bytes:
         lines = event.split(b"\n")
         for number, line in enumerate(lines):
@@ -364,7 +383,7 @@ def _begin_tasks(query: Query, shards: Sequence[str]) -> Mapping[str, Query]:
 def _join_tasks(query: Query, answers: Answers) -> Any:
     """Return the tasks of all shards, those that changed last first, those of one shard in its own order."""
     ordered = [[(task, shard) for task in answer.get("tasks", ())] for shard, answer in answers.items()]
-    merged = list(heapq.merge(*ordered, key=lambda found: _changed_at(found[0]), reverse=True))
+    merged = list(heapq.merge(*ordered, key=lambda entry: _last_change(entry[0]), reverse=True))
     size = _limit(query, _TASKS, "pageSize")
     places = read_place(query["pageToken"]) if query.get("pageToken") else {}
     for task, shard in merged[:size]:
@@ -376,31 +395,31 @@ def _join_tasks(query: Query, answers: Answers) -> Any:
     return {"tasks": tasks, "nextPageToken": token, "pageSize": len(tasks), "totalSize": total}
 
 
-def _changed_at(task: dict[str, Any]) -> str:
+def _last_change(task: dict[str, Any]) -> str:
     status = task.get("status")
     return str(status.get("timestamp", "")) if isinstance(status, dict) else ""
 
 
 # ---------------------------------------------------------------- the table
 
-MERGES: Final[dict[str, Merge]] = {
-    "system.status": Merge(_join_status),
-    "system.metrics": Merge(_join_metrics),
-    "processes.list": Merge(_join_processes, _begin_processes),
-    "processes.rows": Merge(_join_tree, _begin_tree, _is_tree_mixed),
-    "sessions.list": _listed("sessions", _began, "pid"),
-    "runs.list": _listed("runs", lambda row: row["run_id"], "pid"),
-    "pipelines.list": _listed("runs", _began, "pid"),
-    "interrupts.list": _listed("interrupts", _began, "pid"),
-    "traces.list": Merge(_join_traces),
-    "costs.get": Merge(_join_costs),
-    "services.list": Merge(_join_services),
-    "nodes.list": Merge(_join_nodes),
-    "history.read": Merge(_join_history, _begin_history),
-    "webhooks.list": _listed("webhooks", lambda row: row["webhook_id"]),
-    "hooks.list": _listed("hooks", lambda row: row["hook_id"], "pid"),
-    "keys.list": _listed("keys", lambda row: (row["created_at"], row["id"])),
-    "a2a.list_tasks": Merge(_join_tasks, _begin_tasks),
+MERGES: Final[dict[str, ListMerge]] = {
+    "system.status": ListMerge(_join_status),
+    "system.metrics": ListMerge(_join_metrics),
+    "processes.list": ListMerge(_join_processes, _begin_processes),
+    "processes.rows": ListMerge(_join_tree, _begin_tree, _is_tree_mixed),
+    "sessions.list": _merge_list("sessions", _began, "pid"),
+    "runs.list": _merge_list("runs", lambda row: row["run_id"], "pid"),
+    "pipelines.list": _merge_list("runs", _began, "pid"),
+    "interrupts.list": _merge_list("interrupts", _began, "pid"),
+    "traces.list": ListMerge(_join_traces),
+    "costs.get": ListMerge(_join_costs),
+    "services.list": ListMerge(_join_services),
+    "nodes.list": ListMerge(_join_nodes),
+    "history.read": ListMerge(_join_history, _begin_history),
+    "webhooks.list": ListMerge(_join_webhooks),
+    "hooks.list": _merge_list("hooks", lambda row: row["hook_id"], "pid"),
+    "keys.list": _merge_list("keys", lambda row: (row["created_at"], row["id"])),
+    "a2a.list_tasks": ListMerge(_join_tasks, _begin_tasks),
 }
 
 

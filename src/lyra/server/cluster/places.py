@@ -307,9 +307,9 @@ PLACES: Final[dict[str, Rule]] = {
     "nodes.mode": _to_each,
     "history.read": _all,
     "events.follow": _all,
-    "webhooks.add": _new,
+    "webhooks.add": _to_each,
     "webhooks.list": _all,
-    "webhooks.remove": _by_id("webhook_id"),
+    "webhooks.remove": _to_each,
     "hooks.add": _by_subject,
     "hooks.list": _all,
     "hooks.remove": _by_id("hook_id"),
@@ -344,6 +344,7 @@ PLACES: Final[dict[str, Rule]] = {
     "keys.list": _all,
     "keys.show": _by_id("key_id"),
     "keys.revoke": _by_id("key_id"),
+    "acts.answer": _by_id("interrupt_id"),
 }
 # Rules that read the body.
 _READERS: Final = (_by_session, _by_subject, _by_thread, _by_message, _by_rpc, _by_tool, _by_key_name)

@@ -18,7 +18,7 @@ from lyra.cluster.peers import GrpcCarrier
 from lyra.core.clock import SystemClock
 from lyra.core.limits import FRONT_ANSWERS_S, FRONT_WAIT_S
 from lyra.errors import Conflict, LyraError, NoSuchProcess, Overloaded, Unreachable
-from lyra.server.cluster.forwarding import AnswerStart, SentRequest, as_start, read_site
+from lyra.server.cluster.forwarding import AnswerStart, SentRequest, as_start, is_of_all, read_site
 from lyra.server.cluster.sites import HTTP_CALL, Sites
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ class Reach:
         if self.host.view.now != self._loads_at:
             self._loads_at = self.host.view.now
             self._placed.clear()
-        order = placement.spread(self.view, self._placed, self.host.name)
+        # A host opens shards between two beats, before its view of the directory says that it has them.
+        order = placement.spread(self.view, self._placed, self.host.name) or self.sites.list_open()
         if not order:
             raise Overloaded("no host of the cluster takes work", hint="lyra cluster status lists the hosts")
         self._placed[order[0]] += 1
@@ -93,7 +94,7 @@ class Reach:
         def begin(address: str | None) -> AsyncGenerator[Any, None]:
             if address is not None:
                 return self.stream(address, HTTP_CALL, {"shard": shard, **request.to_data()})
-            site = self.sites.find(shard)
+            site = self.sites.find(shard, is_whole=is_of_all(request.scope))
             if site is None:
                 raise self._no_host(shard)
             return read_site(site, request, self.sites.tasks)
@@ -170,13 +171,15 @@ class Reach:
         """Return the answers of shards that all have to answer."""
         return list(await asyncio.gather(*(self.ask(shard, request) for shard, request in requests.items())))
 
-    async def ask_all(self, requests: Mapping[str, SentRequest]) -> tuple[list[ShardAnswer], Collection[str]]:
+    async def ask_all(
+        self, requests: Mapping[str, SentRequest], *, wait_s: float = FRONT_ANSWERS_S
+    ) -> tuple[list[ShardAnswer], Collection[str]]:
         """Return the answers of the shards that answer in time, and the names of the others."""
 
         async def ask(shard: str, request: SentRequest) -> ShardAnswer | None:
             try:
-                async with asyncio.timeout(FRONT_ANSWERS_S):
-                    answer = await self.ask(shard, request, wait_s=FRONT_ANSWERS_S)
+                async with asyncio.timeout(wait_s):
+                    answer = await self.ask(shard, request, wait_s=wait_s)
             except (LyraError, TimeoutError):
                 return None
             return None if answer.start.status == _BUSY else answer

@@ -19,8 +19,10 @@ from lyra.cluster.peers import refuse_stream
 from lyra.core.secrets.process_keys import add_key_source
 from lyra.kernel.base.tasks import Tasks
 from lyra.observe import export_as_configured
-from lyra.server.cluster.forwarding import SentRequest, read_site
+from lyra.server.cluster.forwarding import SentRequest, is_of_all, read_site
+from lyra.server.cluster.whole import SOURCES, Whole, make_whole
 from lyra.server.dashboard.login import problem_page
+from lyra.server.grpc.shared_work import open_desk
 from lyra.server.http.app import HttpApp, make_app
 from lyra.server.http.guard import ANY_HOST
 from lyra.server.site import begin_listening, site
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
 HTTP_CALL: Final = "http"
 GRPC_CALL: Final = "grpc"
-_IDLE_S: Final = 2.0  # that requests to a shard which is about to move get to be answered before its kernel drains
+_IDLE_S: Final = 5.0  # that requests to a shard which is about to move get to be answered before its kernel drains
 _LOOK_S: Final = 0.02
 
 
@@ -45,10 +47,12 @@ class Sites(ShardHooks):
     def __init__(self, settings: ServeSettings, setup: SetUp | None = None) -> None:
         super().__init__(setup)
         self.settings = settings
-        self.endpoints = site(gateway=settings.gateway)
+        self.endpoints = (*site(gateway=settings.gateway), *SOURCES)
         self.tasks = Tasks()
         self._open: dict[str, HttpApp] = {}  # by shard
         self._grpc: dict[str, GrpcSite] = {}
+        self._open_whole: dict[str, HttpApp] = {}  # the site of all shards, by the shard whose kernel it uses
+        self.whole = Whole()
         self._host: Host | None = None
         self._webhook_key = b""
 
@@ -58,9 +62,10 @@ class Sites(ShardHooks):
         secret = directory.secret.reveal().encode()
         self._webhook_key = hashlib.sha256(b"lyra webhooks of a cluster\0" + secret).digest()
 
-    def find(self, shard: str) -> HttpApp | None:
-        """Return the site of a shard that is open here; None where it is not, or about to close."""
-        return self._open.get(shard)
+    def find(self, shard: str, *, is_whole: bool = False) -> HttpApp | None:
+        """Return the site of a shard that is open here, or that of all shards beside it; None where it is not, or about
+        to close."""
+        return (self._open_whole if is_whole else self._open).get(shard)
 
     def find_grpc(self, shard: str) -> GrpcSite | None:
         """Return the services of a shard that is open here; None where it is not, or gRPC is not served."""
@@ -69,7 +74,7 @@ class Sites(ShardHooks):
     @property
     def is_busy(self) -> bool:
         """Whether a site answers a request."""
-        return any(app.is_answering for app in self._open.values())
+        return any(app.is_answering for app in (*self._open.values(), *self._open_whole.values()))
 
     def list_open(self) -> list[str]:
         return list(self._open)
@@ -79,6 +84,7 @@ class Sites(ShardHooks):
     async def open(self, kernel: Kernel) -> None:
         export_as_configured(kernel)
         add_key_source(kernel, lambda kernel: collect_keys(kernel.config))
+        open_desk(kernel)
         await super().open(kernel)
         settings = self.settings
         app = make_app(
@@ -100,10 +106,12 @@ class Sites(ShardHooks):
 
             self._grpc[shard] = GrpcSite(kernel, settings)
         self._open[shard] = app
+        self._open_whole[shard] = make_whole(app, self.whole)
 
     async def close(self, kernel: Kernel, drain_s: float) -> None:
         shard = kernel.core.remote.shard
         app, services = self._open.pop(shard, None), self._grpc.pop(shard, None)
+        self._open_whole.pop(shard, None)
         if services is not None:
             await services.close()
         if app is None:
@@ -124,7 +132,7 @@ class Sites(ShardHooks):
                 yield piece
 
     async def _read_http(self, shard: str, data: Any) -> AsyncGenerator[Any, None]:
-        app = self.find(shard)
+        app = self.find(shard, is_whole=is_of_all(data["scope"]))
         if app is None:
             raise self._elsewhere(shard)
         async with aclosing(read_site(app, SentRequest.from_data(data), self.tasks)) as pieces:

@@ -1,9 +1,9 @@
 """What a page shows, read from the one kernel of a server, or gathered from all shards of a cluster.
 
-A page that may be of a whole cluster has a `Source`: what it reads from one kernel, and how what several shards read
-becomes one. `gather` gives that to the page's handler. In a server of its own it is a call of `read`; where the site is
-that of all shards (`parts.whole`), each shard is asked at its path `/data/NAME` with the credentials of the person who
-looks, so that each shows what that person may see there. The figures of the header come along.
+A page that may be of a whole cluster has a `PageSource`: what it reads from one kernel, and how what several shards
+read becomes one. `gather` gives that to the page's handler. In a server of its own it is a call of `read`; where the
+site is that of all shards (`parts.whole`), each shard is asked at its path `/data/NAME` with the credentials of the
+person who looks, so that each shows what that person may see there. The figures of the header come along.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Gathered(NamedTuple):
     missing: Sequence[str]  # shards that did not answer
 
 
-class Source(Generic[T]):
+class PageSource(Generic[T]):
     """See the module. `kind` is the type of what is read; `query` that of the page."""
 
     def __init__(
@@ -72,7 +72,7 @@ async def _read_nothing(_call: HttpCall) -> None:
     """Read nothing: the page needs no data, and has the figures of all shards in its header."""
 
 
-NOTHING: Final = Source[None]("figures", None, _read_nothing, lambda _call, _told: None)
+NOTHING: Final = PageSource[None]("figures", None, _read_nothing, lambda _call, _told: None)
 
 
 class _Answer(msgspec.Struct):
@@ -81,7 +81,7 @@ class _Answer(msgspec.Struct):
     latencies: list[float]
 
 
-async def gather(call: HttpCall, source: Source[T]) -> T:
+async def gather(call: HttpCall, source: PageSource[T]) -> T:
     """Return what a page shows, and note the figures and the missing shards for its frame."""
     whole = call.parts.whole
     if whole is None:

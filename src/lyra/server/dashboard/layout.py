@@ -40,6 +40,7 @@ _FAILURES_KEPT: Final = 10_000
 _CALLS_KEPT: Final = 1_000
 _OWNERS_KEPT: Final = 10_000
 _LOOKED_AT_MAX: Final = 64
+_MISSING_MS: Final = 3_000  # between two looks whether shards answer
 _HANDED_ON_S: Final = 5.0  # a process that fails with the fault of its child does so soon after it
 
 
@@ -387,7 +388,7 @@ def page(
     body = join(
         tag("a", "Skip to content", href="#main", class_="skip"),
         tag("header", _nav(call), bar, class_="site"),
-        tag("main", heading, _missing_note(call), *main, id="main", class_="wide" if wide else None, tabindex="-1"),
+        tag("main", heading, missing_region(call), *main, id="main", class_="wide" if wide else None, tabindex="-1"),
     )
     data: dict[str, Any] = {
         "data_form": call.form_token,
@@ -410,6 +411,7 @@ def figures_region(call: HttpCall) -> Html:
         call,
         "figures",
         FIGURES_EVENTS,
+        tag("span", f"shard {call.shard}", class_="figure") if call.shard else None,
         figures_bar(figures),
         source=link(call, "figures"),
         every_ms=1_000,
@@ -479,13 +481,16 @@ def _nav(call: HttpCall) -> Html:
     figures = call.gathered and call.gathered.figures
     waiting = figures.waiting if figures else call.parts.get_shared(HeaderFigures).questions(call.caller)
     root = to_whole(call)
-    items = NAV if call.kernel.core.remote is None else (NAV[0], CLUSTER, *NAV[1:])
+    has_cluster = call.kernel.core.remote is not None and call.caller.is_operator
+    items = (NAV[0], CLUSTER, *NAV[1:]) if has_cluster else NAV
     links = [
         tag(
             "a",
             item.label,
             # Its room is there without a question, too: one that comes moves no link.
-            join(" ", tag("span", waiting or None, class_="count")) if item.path == "/inbox" else None,
+            join(" ", tag("span", waiting or None, class_="count"))
+            if item.path == "/inbox" and not call.shard
+            else None,
             href=root + item.path.lstrip("/"),
             aria_current="page" if item.path == here else None,
             data_key=item.key,
@@ -498,15 +503,22 @@ def _nav(call: HttpCall) -> Html:
     return tag("nav", home, of, tag("div", links, class_="links"), aria_label="Pages")
 
 
-def _missing_note(call: HttpCall) -> Html | None:
-    """Return a sentence about the shards of which a page shows nothing."""
-    missing = () if call.gathered is None else call.gathered.missing
+def missing_region(call: HttpCall) -> Html | None:
+    """Return the place for a sentence about the shards of which a page of all shards shows nothing."""
+    if call.parts.whole is None:
+        return None
+    note = _missing_note(call, () if call.gathered is None else call.gathered.missing)
+    source = link(call, "figures")
+    return region(call, "missing", (), note, source=source, element="div", data_refresh=_MISSING_MS)
+
+
+def _missing_note(call: HttpCall, missing: Sequence[str]) -> Html | None:
     if not missing:
         return None
     named = missing[0] if len(missing) == 1 else f"{', '.join(missing[:-1])} and {missing[-1]}"
     words = f"shard {named} does not answer" if len(missing) == 1 else f"shards {named} do not answer"
-    why = tag("a", "why", href=to_whole(call) + "cluster")
-    return tag("p", f"Not all is shown: {words} at the moment (", why, ").", class_="problem", role="status")
+    why = [" (", tag("a", "why", href=to_whole(call) + "cluster"), ")"] if call.caller.is_operator else None
+    return tag("p", f"Not all is shown: {words} at the moment", why, ".", class_="problem", role="status")
 
 
 def _region_of(main: Html, name: str) -> Html:

@@ -214,6 +214,8 @@ _encode: Final = msgspec.json.Encoder(enc_hook=to_plain).encode
 _APP_HOSTS: Final = LOOPBACK_HOSTS | {"testserver"}
 _DEFAULT_HEADERS: Final = {b"cache-control": b"no-store", **dict(SECURITY_HEADERS)}
 # What is taken while the server drains besides reading: it ends or finishes something.
+# In the scope of a request that a server makes as a part of one that was counted for its caller.
+COUNTED: Final = "lyra.counted"
 _FINISHING: Final = frozenset({"interrupts.answer", "interrupts.cancel", "processes.terminate", "sessions.cancel"})
 
 
@@ -336,7 +338,7 @@ class HttpApp:
         identity = await self._identify(endpoint, headers, query, cookie, address)
         call = HttpCall(self.parts, endpoint, identity, values, headers, path)
         call.client = address
-        if not endpoint.is_open:
+        if not endpoint.is_open and COUNTED not in scope:
             asked = guard.admit(identity, endpoint)
             if asked is not None:
                 await asked

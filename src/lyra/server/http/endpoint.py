@@ -100,7 +100,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     @property
     def is_documented(self) -> bool:
         """Whether it stands in the OpenAPI document and the reference: pages for people and their files do not."""
-        return not self.is_for_people and self.group not in ("assets", "downloads")
+        return not self.is_for_people and self.group not in ("assets", "downloads", "data")
 
     @property
     def parameters(self) -> list[str]:

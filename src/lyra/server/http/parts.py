@@ -132,6 +132,7 @@ class KernelFeed:
             self._stop = self._kernel.on_event(self._hear)
         try:
             yield b": open\n\n"
+            yield f": at {self.log.name}.{after}\n\n".encode()  # its place, for those who read several feeds as one
             async for piece in self.log.read(after, wanted=is_wanted):
                 yield piece
         finally:

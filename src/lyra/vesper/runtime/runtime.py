@@ -120,6 +120,7 @@ class Runtime:
         )
         # Of a shard of a cluster: modes and evidence are those of all its shards.
         self._shared = None if cluster is None else SharedLog(cluster)
+        self.is_shared = cluster is not None
         self.state = EvidenceState() if self._shared is None else self._shared.part.state
         self._machines = MachineState()
         self._stored = StoredNodes()

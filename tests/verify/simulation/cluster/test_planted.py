@@ -431,6 +431,18 @@ def _lose_answers(patch):
     patch.setitem(CALLS, "resolve_interrupt", lossy)
 
 
+def _share_tables(patch):
+    """A part keeps a table when a snapshot loads what it remembers, so that no snapshot can be made."""
+    load = SharedGroups.load
+
+    def keep(self, data):
+        holders = self.holders
+        load(self, data)
+        self.holders = holders
+
+    patch.setattr(SharedGroups, "load", keep)
+
+
 PLANTED: dict[str, list[Plant]] = {
     "posts_in_order": [_take_again, _forget_what_was_seen],
     "post_kept": [_answer_early],
@@ -462,7 +474,7 @@ PLANTED: dict[str, list[Plant]] = {
     "group_agrees": [_lose_changes],
     "tree_order": [_stop_together, _start_together],
     "person_once": [_lose_answers],
-    "contained": [_loose_tasks],
+    "contained": [_loose_tasks, _share_tables],
     "spent_within_limit": [_never_refuse],
 }
 

@@ -37,6 +37,14 @@ def test_the_worlds_have_all_kinds_of_trouble(reports):
     assert sum(report.repeated for report in reports) > 10
 
 
+def test_the_worlds_use_what_shards_share(reports):
+    """Limits, services, groups, trees and questions are in many worlds; whether all of a limit could be used is
+    measured in some."""
+    used = {word: sum(report.shared[word] for report in reports) for word in reports[0].shared}
+    assert used.pop("measured limit") > len(SEEDS) // 20, used
+    assert min(used.values()) > len(SEEDS) // 2, used
+
+
 def test_same_seed_same_journals_down_to_the_times():
     """A run is a function of its seed."""
     for seed in (3, 14):

@@ -14,7 +14,7 @@ import msgspec
 
 from lyra.errors import ConfigError, NoSuchSession
 from lyra.server.dashboard.conversation import conversation, speaker
-from lyra.server.dashboard.gathering import Source, Told, gather
+from lyra.server.dashboard.gathering import PageSource, Told, gather
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import act_form, link, page, region
 from lyra.server.dashboard.pages.inbox import EVENTS as QUESTION_EVENTS
@@ -36,7 +36,7 @@ class ConversationQuery(RequestQuery):
     session_id: str = ""
 
 
-class Talks(msgspec.Struct):
+class ChatContent(msgspec.Struct):
     """The agents, each with what it is for, and the conversations, the newest first."""
 
     agents: list[tuple[str, str]]
@@ -75,18 +75,18 @@ def _agents(call: HttpCall) -> list[KnownAgent]:
     return [agent for agent in call.parts.chats.directory.agents().values() if agent.declaration is not None]
 
 
-async def _read(call: HttpCall) -> Talks:
+async def _read(call: HttpCall) -> ChatContent:
     agents = [(row.name, "" if row.declaration is None else row.declaration.description) for row in _agents(call)]
-    return Talks(agents, _talks(call))
+    return ChatContent(agents, _talks(call))
 
 
-def _join(_call: HttpCall, told: Sequence[Told[Talks]]) -> Talks:
+def _join(_call: HttpCall, told: Sequence[Told[ChatContent]]) -> ChatContent:
     agents = {name: about for _, told_here in told for name, about in told_here.agents}
     talks = [talk._replace(shard=shard) for shard, told_here in told for talk in told_here.talks]
-    return Talks(list(agents.items()), sorted(talks, key=lambda talk: -talk.created_at)[:_LISTED_MAX])
+    return ChatContent(list(agents.items()), sorted(talks, key=lambda talk: -talk.created_at)[:_LISTED_MAX])
 
 
-SOURCE: Final = Source("conversations", Talks, _read, _join)
+SOURCE: Final = PageSource("conversations", ChatContent, _read, _join)
 
 
 def _agent_row(call: HttpCall, name: str, about: str, chosen: str) -> Html:
@@ -107,7 +107,7 @@ def _talk_row(call: HttpCall, talk: Talk, now: float, chosen: str) -> Html:
     return tag("li", name, figures, data_key=talk.session_id)
 
 
-def _side(call: HttpCall, known: Talks, *, agent: str = "", session_id: str = "") -> Html:
+def _side(call: HttpCall, known: ChatContent, *, agent: str = "", session_id: str = "") -> Html:
     now = call.now
     talks = [_talk_row(call, talk, now, session_id) for talk in known.talks]
     agents = [_agent_row(call, name, about, "" if session_id else agent) for name, about in known.agents]

@@ -14,7 +14,7 @@ import msgspec
 
 from lyra.core.checking.check import one_of
 from lyra.observe.history.time_series import RESOLUTIONS, FigurePoint
-from lyra.server.dashboard.gathering import Source, Told, gather
+from lyra.server.dashboard.gathering import PageSource, Told, gather
 from lyra.server.dashboard.html import Html, TableColumn, TableRow, join, table, tag
 from lyra.server.dashboard.layout import PAGE_WAIT_S, link, nothing_yet, page, past_note, region
 from lyra.server.dashboard.words import PLOT_SCRIPT, SERIES_MAX, PlotColumn, PlotStep, money, pills, plot
@@ -81,10 +81,10 @@ def _join(_call: HttpCall, told: Sequence[Told[Costs]]) -> Costs:
             else:
                 points[point.started_at] = point
     sums = [total for _, costs in told for total in costs.sums]
-    return Costs(sums, [points[at] for at in sorted(points)], any(costs.is_reading for _, costs in told))
+    return Costs(sums, [points[began] for began in sorted(points)], any(costs.is_reading for _, costs in told))
 
 
-SOURCE: Final = Source("costs", Costs, _read, _join, CostPageQuery)
+SOURCE: Final = PageSource("costs", Costs, _read, _join, CostPageQuery)
 
 
 def _sums(call: HttpCall, query: CostPageQuery) -> list[CostSum]:

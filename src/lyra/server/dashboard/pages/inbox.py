@@ -17,7 +17,7 @@ from lyra.core.codec import to_plain
 from lyra.core.ids import to_address
 from lyra.core.secrets.visible import visible
 from lyra.kernel.interrupts.service import unknown_interrupt
-from lyra.server.dashboard.gathering import Source, Told, gather
+from lyra.server.dashboard.gathering import PageSource, Told, gather
 from lyra.server.dashboard.html import Child, Html, join, tag
 from lyra.server.dashboard.layout import act_form, link, page, region
 from lyra.server.dashboard.words import empty, moment, render_copyable_id, state
@@ -94,7 +94,7 @@ def _render_visible(text: str) -> str:
     return "\n".join(map(visible, text.split("\n")))
 
 
-class Question(msgspec.Struct, kw_only=True):
+class ShownQuestion(msgspec.Struct, kw_only=True):
     """A question as it is shown: `asker` is the name of the process, "" where that is gone; `above` is the process that
     it works for."""
 
@@ -114,9 +114,9 @@ class Question(msgspec.Struct, kw_only=True):
     above_name: str = ""
 
 
-def describe_question(call: HttpCall, interrupt: Interrupt) -> Question:
+def describe_question(call: HttpCall, interrupt: Interrupt) -> ShownQuestion:
     """Return a question with who asks it."""
-    question = Question(
+    question = ShownQuestion(
         id=interrupt.id,
         pid=interrupt.pid,
         kind=interrupt.kind,
@@ -141,7 +141,7 @@ def describe_question(call: HttpCall, interrupt: Interrupt) -> Question:
     return question
 
 
-def _asker(call: HttpCall, question: Question) -> Html:
+def _asker(call: HttpCall, question: ShownQuestion) -> Html:
     """Who asks: the process by its name, and the process that it works for."""
     if not question.asker:
         return render_copyable_id(question.pid)
@@ -153,7 +153,7 @@ def _process_link(call: HttpCall, pid: str, name: str) -> Html:
     return tag("a", name, href=link(call, "processes", pid))
 
 
-def _facts(call: HttpCall, interrupt: Question, way: Way, now: float) -> Html:
+def _facts(call: HttpCall, interrupt: ShownQuestion, way: Way, now: float) -> Html:
     rows: list[Child] = [tag("dt", "Asks"), tag("dd", _asker(call, interrupt))]
     for label, words in way.consequences:
         rows += [tag("dt", label), tag("dd", words)]
@@ -165,14 +165,14 @@ def _facts(call: HttpCall, interrupt: Question, way: Way, now: float) -> Html:
     return tag("dl", *rows, class_="facts")
 
 
-def _data(interrupt: Question) -> Html | None:
+def _data(interrupt: ShownQuestion) -> Html | None:
     if not interrupt.data:
         return None
     plain = msgspec.json.format(interrupt.data, indent=2)
     return tag("details", tag("summary", "What came with it"), tag("pre", tag("code", plain)))
 
 
-def question_card(call: HttpCall, interrupt: Question, now: float) -> Html:
+def question_card(call: HttpCall, interrupt: ShownQuestion, now: float) -> Html:
     """One question that waits, as a form."""
     way = WAYS.get(interrupt.kind, _OTHER)
     buttons = [
@@ -238,7 +238,7 @@ def _answer_words(interrupt: Interrupt) -> str:
     return ": ".join(part for part in (word, given.text) if part)
 
 
-def _render_ended_row(call: HttpCall, interrupt: Question, now: float) -> Html:
+def _render_ended_row(call: HttpCall, interrupt: ShownQuestion, now: float) -> Html:
     return tag(
         "tr",
         tag("td", state(interrupt.status)),
@@ -250,38 +250,38 @@ def _render_ended_row(call: HttpCall, interrupt: Question, now: float) -> Html:
     )
 
 
-def _render_ended_table(call: HttpCall, rows: list[Question], now: float) -> Html | None:
+def _render_ended_table(call: HttpCall, rows: list[ShownQuestion], now: float) -> Html | None:
     if not rows:
         return None
     head = tag("tr", [tag("th", text, scope="col") for text in ("", "Question", "Answer", "Asked by", "When")])
     body = tag("tbody", [_render_ended_row(call, row, now) for row in rows])
-    table = tag("table", tag("caption", "Questions that have ended", class_="unseen"), tag("thead", head), body)
-    scroll = tag("div", table, class_="scroll", tabindex="0", role="region", aria_label="Questions that have ended")
+    table = tag("table", tag("caption", "InboxContent that have ended", class_="unseen"), tag("thead", head), body)
+    scroll = tag("div", table, class_="scroll", tabindex="0", role="region", aria_label="InboxContent that have ended")
     return join(tag("h2", "Answered lately"), scroll)
 
 
-class Questions(msgspec.Struct):
-    waiting: list[Question]
-    ended: list[Question]  # the last ones
+class InboxContent(msgspec.Struct):
+    waiting: list[ShownQuestion]
+    ended: list[ShownQuestion]  # the last ones
 
 
-async def _read(call: HttpCall) -> Questions:
+async def _read(call: HttpCall) -> InboxContent:
     rows = _list_visible(call)
     ended = sorted((row for row in rows if row.status != "pending"), key=lambda row: -(row.resolved_at or 0.0))
     waiting = [describe_question(call, row) for row in rows if row.status == "pending"]
-    return Questions(waiting, [describe_question(call, row) for row in ended[:_ENDED_SHOWN]])
+    return InboxContent(waiting, [describe_question(call, row) for row in ended[:_ENDED_SHOWN]])
 
 
-def _join(_call: HttpCall, told: Sequence[Told[Questions]]) -> Questions:
+def _join(_call: HttpCall, told: Sequence[Told[InboxContent]]) -> InboxContent:
     for shard, questions in told:
         for row in (*questions.waiting, *questions.ended):
             row.pid, row.above = to_address(shard, row.pid), to_address(shard, row.above)
     waiting = sorted((row for _, questions in told for row in questions.waiting), key=lambda row: row.created_at)
     ended = sorted((row for _, questions in told for row in questions.ended), key=lambda row: -(row.resolved_at or 0.0))
-    return Questions(waiting, ended[:_ENDED_SHOWN])
+    return InboxContent(waiting, ended[:_ENDED_SHOWN])
 
 
-SOURCE: Final = Source("questions", Questions, _read, _join)
+SOURCE: Final = PageSource("questions", InboxContent, _read, _join)
 
 
 async def _inbox(call: HttpCall) -> RawAnswer:
@@ -296,7 +296,7 @@ async def _inbox(call: HttpCall) -> RawAnswer:
         call,
         "Inbox: interrupts",
         tag("div", hint, class_="note keys-hint"),
-        region(call, "questions", EVENTS, tag("div", cards, class_="questions"), aria_label="Questions that wait"),
+        region(call, "questions", EVENTS, tag("div", cards, class_="questions"), aria_label="InboxContent that wait"),
         region(call, "ended", EVENTS, _render_ended_table(call, ended, now), aria_label="Ended questions"),
         scripts=("inbox.js",),
     )

@@ -8,10 +8,19 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from lyra.core.ids import to_address
-from lyra.server.dashboard.gathering import Source, Told, gather
-from lyra.server.dashboard.html import Child, Html, tag
-from lyra.server.dashboard.layout import PAGE_HEADERS, act_form, figures_region, link, nothing_yet, page, region
-from lyra.server.dashboard.pages.cluster import hosts_region
+from lyra.server.dashboard.cluster import hosts_region
+from lyra.server.dashboard.gathering import NOTHING, PageSource, Told, gather
+from lyra.server.dashboard.html import Child, Html, join, tag
+from lyra.server.dashboard.layout import (
+    PAGE_HEADERS,
+    act_form,
+    figures_region,
+    link,
+    missing_region,
+    nothing_yet,
+    page,
+    region,
+)
 from lyra.server.dashboard.pages.processes import join_rows
 from lyra.server.dashboard.sentences import SENTENCES, EventLine, EventSentences, lines_list
 from lyra.server.dashboard.words import empty, money, state
@@ -50,7 +59,7 @@ def _heading(words: str, beside: Html) -> Html:
     return tag("div", tag("h2", words), beside, class_="bar spread")
 
 
-class Seen(msgspec.Struct):
+class OverviewContent(msgspec.Struct):
     """What the overview shows: rows of the tree with their depth, how many it has besides, and what happened. `pages`
     are the processes that have a page."""
 
@@ -60,8 +69,8 @@ class Seen(msgspec.Struct):
     pages: list[str] = []
 
 
-async def _read(call: HttpCall) -> Seen:
-    wanted, seen = call.headers.get("x-region", ""), Seen()
+async def _read(call: HttpCall) -> OverviewContent:
+    wanted, seen = call.headers.get("x-region", ""), OverviewContent()
     if wanted in ("", "tree"):
         seen.rows, seen.left = _walk(call, call.parts.get_shared(LiveTree))
     if wanted in ("", "events"):
@@ -70,14 +79,14 @@ async def _read(call: HttpCall) -> Seen:
     return seen
 
 
-def _join(_call: HttpCall, told: Sequence[Told[Seen]]) -> Seen:
+def _join(_call: HttpCall, told: Sequence[Told[OverviewContent]]) -> OverviewContent:
     rows = join_rows((shard, seen.rows) for shard, seen in told)
     lines = [
         line._replace(pid=to_address(shard, line.pid), number=line.number * len(told) + index)
         for index, (shard, seen) in enumerate(told)
         for line in seen.lines
     ]
-    return Seen(
+    return OverviewContent(
         rows[:_ROWS_MAX],
         sum(seen.left for _, seen in told) + max(0, len(rows) - _ROWS_MAX),
         sorted(lines, key=lambda line: -line.time)[:_LINES],
@@ -85,10 +94,10 @@ def _join(_call: HttpCall, told: Sequence[Told[Seen]]) -> Seen:
     )
 
 
-SOURCE: Final = Source("overview", Seen, _read, _join)
+SOURCE: Final = PageSource("overview", OverviewContent, _read, _join)
 
 
-def _excerpt(call: HttpCall, seen: Seen) -> Html:
+def _excerpt(call: HttpCall, seen: OverviewContent) -> Html:
     if not seen.rows:
         return nothing_yet(call, "Live processes are shown here.")
     lines = [_line(call, row, depth) for depth, row in seen.rows]
@@ -135,7 +144,10 @@ def _line(call: HttpCall, row: ProcessRow, depth: int) -> Html:
 
 
 async def _figures(call: HttpCall) -> RawAnswer:
-    return RawAnswer(figures_region(call).encode(), "text/html; charset=utf-8", 200, PAGE_HEADERS)
+    await gather(call, NOTHING)
+    return RawAnswer(
+        join(figures_region(call), missing_region(call)).encode(), "text/html; charset=utf-8", 200, PAGE_HEADERS
+    )
 
 
 # A short explanation above the overview, for a kernel that is shown to people who do not know it, such as a demo.

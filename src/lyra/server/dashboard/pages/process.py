@@ -10,6 +10,7 @@ import msgspec
 
 from lyra.core.budgets.budget import DIMENSIONS
 from lyra.core.codec import to_plain
+from lyra.core.ids import to_address
 from lyra.core.rights.capability import ANY_NAME, VERBS, Capability, Grant
 from lyra.errors import ConfigError, LyraError
 from lyra.server.dashboard.conversation import conversation, speaker
@@ -79,7 +80,7 @@ def _head(call: HttpCall, row: ProcessRow) -> Html:
 def _who(call: HttpCall, row: ProcessRow, process: Process | None) -> Html:
     now = call.now
     facts: list[tuple[str, Child]] = [
-        ("Pid", render_copyable_id(row.pid, chars_max=40)),
+        ("Pid", render_copyable_id(to_address(call.shard, row.pid) if call.shard else row.pid, chars_max=40)),
         ("Runs", tag("code", row.program)),
         ("Started by", _link_to(call, row.parent) if row.parent else "the outside"),
         *_supervision(call, row, process),

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from lyra.core.ids import to_address
-from lyra.server.dashboard.gathering import Source, Told, gather
+from lyra.server.dashboard.gathering import PageSource, Told, gather
 from lyra.server.dashboard.html import Html, tag
 from lyra.server.dashboard.layout import link, nothing_yet, page, region
 from lyra.server.dashboard.words import money, state
@@ -65,31 +65,31 @@ async def _processes(call: HttpCall) -> RawAnswer:
     )
 
 
-class Listed(msgspec.Struct):
+class ProcessesContent(msgspec.Struct):
     """Rows of one page of the list with their depth, and how many there are."""
 
     rows: list[tuple[int, ProcessRow]]
     total: int
 
 
-async def _read(call: HttpCall) -> Listed:
+async def _read(call: HttpCall) -> ProcessesContent:
     query: ProcessesQuery = call.query
     last = max(1, query.page) * _PAGE_ROWS
     first = 0 if call.endpoint.group == "data" else last - _PAGE_ROWS  # rows of other shards may stand between
     if query.q or query.state:
         rows = tree_order(_select_rows(call, query))
-        return Listed(rows[first:last], len(rows))
+        return ProcessesContent(rows[first:last], len(rows))
     tree = call.parts.get_shared(LiveTree)
-    return Listed(list(islice(tree.walk(call.caller), first, last)), tree.count(call.caller))
+    return ProcessesContent(list(islice(tree.walk(call.caller), first, last)), tree.count(call.caller))
 
 
-def _join(call: HttpCall, told: Sequence[Told[Listed]]) -> Listed:
+def _join(call: HttpCall, told: Sequence[Told[ProcessesContent]]) -> ProcessesContent:
     last = max(1, call.query.page) * _PAGE_ROWS
     rows = join_rows((shard, listed.rows) for shard, listed in told)
-    return Listed(rows[last - _PAGE_ROWS : last], sum(listed.total for _, listed in told))
+    return ProcessesContent(rows[last - _PAGE_ROWS : last], sum(listed.total for _, listed in told))
 
 
-SOURCE: Final = Source("processes", Listed, _read, _join, ProcessesQuery)
+SOURCE: Final = PageSource("processes", ProcessesContent, _read, _join, ProcessesQuery)
 
 
 def join_rows(told: Iterable[Told[list[tuple[int, ProcessRow]]]]) -> list[tuple[int, ProcessRow]]:

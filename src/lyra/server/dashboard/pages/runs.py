@@ -10,7 +10,7 @@ import msgspec
 
 from lyra.core.ids import to_address
 from lyra.core.naming import SUPERVISE
-from lyra.server.dashboard.gathering import Source, Told, gather
+from lyra.server.dashboard.gathering import PageSource, Told, gather
 from lyra.server.dashboard.html import Child, Html, TableColumn, TableRow, join, table, tag
 from lyra.server.dashboard.layout import link, nothing_yet, page, region
 from lyra.server.dashboard.words import empty, end_state, moment, money, render_copyable_id, state
@@ -143,7 +143,7 @@ async def _vega_lines(call: HttpCall, limit: int) -> list[RunLine]:
     return lines
 
 
-class Runs(msgspec.Struct):
+class RunsContent(msgspec.Struct):
     """The lines to show, how many fit besides, and whether there is any run."""
 
     lines: list[RunLine]
@@ -151,7 +151,7 @@ class Runs(msgspec.Struct):
     is_any: bool
 
 
-async def _read(call: HttpCall) -> Runs:
+async def _read(call: HttpCall) -> RunsContent:
     query: RunsQuery = call.query
     vega = await _vega_lines(call, _VEGA_SHOWN if query.kind == "vega" else _VEGA_AMONG_ALL)
     runs = _list_own_runs(call)
@@ -160,17 +160,17 @@ async def _read(call: HttpCall) -> Runs:
         fitting = [process for process in runs if query.fits(process.pid, *_names(call, process))]
     newest = nlargest(_SHOWN, fitting, key=lambda process: process.created_at)
     lines = [*_lines(call, newest), *(line for line in vega if query.fits(line.pid, line.kind, line.name, line.what))]
-    return Runs(lines[:_SHOWN], len(fitting) - len(newest) + max(0, len(lines) - _SHOWN), bool(runs or vega))
+    return RunsContent(lines[:_SHOWN], len(fitting) - len(newest) + max(0, len(lines) - _SHOWN), bool(runs or vega))
 
 
-def _join(_call: HttpCall, told: Sequence[Told[Runs]]) -> Runs:
+def _join(_call: HttpCall, told: Sequence[Told[RunsContent]]) -> RunsContent:
     lines = [line._replace(pid=to_address(shard, line.pid)) for shard, runs in told for line in runs.lines]
     lines.sort(key=lambda line: (line.kind == "vega", -line.began_at))
     hidden = sum(runs.hidden for _, runs in told) + max(0, len(lines) - _SHOWN)
-    return Runs(lines[:_SHOWN], hidden, any(runs.is_any for _, runs in told))
+    return RunsContent(lines[:_SHOWN], hidden, any(runs.is_any for _, runs in told))
 
 
-SOURCE: Final = Source("runs", Runs, _read, _join, RunsQuery)
+SOURCE: Final = PageSource("runs", RunsContent, _read, _join, RunsQuery)
 
 
 async def _runs(call: HttpCall) -> RawAnswer:

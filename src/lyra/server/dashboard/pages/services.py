@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
-from lyra.kernel.services.service import ServiceInfo
+from lyra.server.dashboard.gathering import PageSource, Told, gather
 from lyra.server.dashboard.html import Html, TableColumn, TableRow, table, tag
 from lyra.server.dashboard.layout import page, region
 from lyra.server.dashboard.words import empty, moment, state
@@ -15,21 +16,64 @@ _EVENTS: Final = ("service.registered", "service.unregistered", "service.health_
 _WORST_FIRST: Final = ("unhealthy", "degraded", "unknown", "healthy")
 
 
+class ServiceLine(NamedTuple):
+    """A service as it is shown; `shard` is the one that has it, in a cluster."""
+
+    name: str
+    status: str
+    current_load: int
+    max_concurrent: int
+    service_type: str
+    version: str
+    capabilities: list[str]
+    last_health_check: float | None
+    has_handler: bool
+    shard: str
+
+
+async def _read(call: HttpCall) -> list[ServiceLine]:
+    services = call.kernel.services
+    return [
+        ServiceLine(
+            *(info.name, info.status, info.current_load, info.max_concurrent, info.service_type, info.version),
+            *(list(info.capabilities), info.last_health_check, services.has_handler(info.name)),
+            info.metadata.get("shard", ""),
+        )
+        for info in services.list_services()
+        if is_offered(call.kernel, info, call.caller)
+    ]
+
+
+def _join(_call: HttpCall, told: Sequence[Told[list[ServiceLine]]]) -> list[ServiceLine]:
+    """Return each service once: a shard also lists those that others have told it of."""
+    answering = {shard for shard, _ in told}
+    lines = {
+        (line.name, line.shard or shard): line._replace(shard=line.shard or shard)
+        for shard, lines in told
+        for line in lines
+        if not line.shard or line.shard not in answering
+    }
+    return list(lines.values())
+
+
+SOURCE: Final = PageSource("services", list[ServiceLine], _read, _join)
+
+
 async def _services(call: HttpCall) -> RawAnswer:
-    seen = [info for info in call.kernel.services.list_services() if is_offered(call.kernel, info, call.caller)]
-    services = sorted(seen, key=lambda info: (_WORST_FIRST.index(info.status), info.name))
+    seen = await gather(call, SOURCE)
+    services = sorted(seen, key=lambda info: (_WORST_FIRST.index(info.status), info.name, info.shard))
     listed = region(call, "services", _EVENTS, _summary(services), _list(call, services))
     lead = "Named handlers that processes call. One that is degraded takes less work, one that is unhealthy takes none."
     return page(call, "Services", listed, lead=lead)
 
 
-def _summary(services: list[ServiceInfo]) -> Html | None:
+def _summary(services: list[ServiceLine]) -> Html | None:
     counts = {word: sum(info.status == word for info in services) for word in _WORST_FIRST}
     parts = [tag("span", state(word, f"{count} {word}")) for word, count in counts.items() if count]
     return tag("div", parts, class_="bar") if parts else None
 
 
-def _list(call: HttpCall, services: list[ServiceInfo]) -> Html:
+def _list(call: HttpCall, services: list[ServiceLine]) -> Html:
     if not services:
         return empty(
             "Services stand here: named handlers with their health and load.",
@@ -42,11 +86,11 @@ def _list(call: HttpCall, services: list[ServiceInfo]) -> Html:
         TableColumn("capacity", is_figure=True),
         *("Type", "Version", "Capabilities", "Checked"),
     ]
-    rows = [_row(info, now, has_handler=call.kernel.services.has_handler(info.name)) for info in services]
+    rows = [_row(info, now) for info in services]
     return table("Services", columns, rows)
 
 
-def _row(info: ServiceInfo, now: float, *, has_handler: bool) -> TableRow:
+def _row(info: ServiceLine, now: float) -> TableRow:
     load = tag(
         "meter",
         f"{info.current_load} of {info.max_concurrent}",
@@ -56,7 +100,8 @@ def _row(info: ServiceInfo, now: float, *, has_handler: bool) -> TableRow:
         high=info.max_concurrent * 0.9,
         aria_label=f"Load of {info.name}",
     )
-    name = tag("span", info.name, tag("span", " without a handler here", class_="note") if not has_handler else None)
+    where = f" on {info.shard}" if info.shard else "" if info.has_handler else " without a handler here"
+    name = tag("span", info.name, tag("span", where, class_="note") if where else None)
     cells = (
         name,
         state(info.status),
@@ -68,7 +113,7 @@ def _row(info: ServiceInfo, now: float, *, has_handler: bool) -> TableRow:
         ", ".join(info.capabilities),
         moment(info.last_health_check, now),
     )
-    return TableRow(info.name, cells)
+    return TableRow(f"{info.shard}/{info.name}" if info.shard else info.name, cells)
 
 
 ENDPOINTS: Final = (Endpoint("pages.services", "GET", "/services", "The services and their health", _services),)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import msgspec
 
@@ -17,6 +17,7 @@ from lyra.errors import LyraError
 from lyra.kernel.base.tasks import BlockingCalls
 from lyra.observe.history.call_contents import CallContent, ContentHistory, ContentPart, Pause, PauseHistory
 from lyra.observe.spans import Span
+from lyra.server.dashboard.gathering import PageSource, Told, gather
 from lyra.server.dashboard.html import Child, Html, TableColumn, TableRow, facts_row, join, table, tag
 from lyra.server.dashboard.layout import link, nothing_yet, page, past_note, region
 from lyra.server.dashboard.waterfall import WATERFALL_SCRIPT, span_cost, waterfall
@@ -55,22 +56,71 @@ def _fits(query: TracePageQuery, trace_id: str, spans: list[Span]) -> bool:
     return not wanted or trace_id.startswith(wanted) or any(wanted in span.name.lower() for span in spans)
 
 
-async def _traces(call: HttpCall) -> RawAnswer:
+class TraceLine(NamedTuple):
+    """A trace as it is shown."""
+
+    trace: TraceView
+    agents: str
+    errors: int
+    shard: str = ""  # of a cluster: the one that has it
+
+
+class Traces(msgspec.Struct):
+    """The lines to show, of how many that fit; all agents, and whether there is any trace, or may be."""
+
+    lines: list[TraceLine]
+    fitting: int
+    agents: list[str]
+    is_any: bool
+    is_reading: bool
+
+
+async def _read(call: HttpCall) -> Traces:
     query: TracePageQuery = call.query
-    one_of(query.order, _ORDERS, "order")
-    note = await past_note(call)
     by_trace = spans_by_trace(list_spans(call))
     agents = sorted({span.agent for spans in by_trace.values() for span in spans if span.agent})
     fitting = {trace_id: spans for trace_id, spans in by_trace.items() if _fits(query, trace_id, spans)}
-    shown = _order_lines(fitting, query)
+    lines = [_describe_line(line, fitting[line.trace_id]) for line in _order_lines(fitting, query)]
+    return Traces(lines, len(fitting), agents, bool(by_trace), call.parts.records.is_reading)
+
+
+def _describe_line(line: TraceView, spans: list[Span]) -> TraceLine:
+    agents = ", ".join(dict.fromkeys(span.agent for span in spans if span.agent))
+    return TraceLine(line, agents, sum(span.status not in ("ok", "paused") for span in spans))
+
+
+def _join(call: HttpCall, told: Sequence[Told[Traces]]) -> Traces:
+    lines = [line._replace(shard=shard) for shard, traces in told for line in traces.lines]
+    lines.sort(key=lambda line: -_ORDER_KEYS[call.query.order](line.trace))
+    return Traces(
+        lines[: call.query.limit],
+        sum(traces.fitting for _, traces in told),
+        sorted({name for _, traces in told for name in traces.agents}),
+        any(traces.is_any for _, traces in told),
+        any(traces.is_reading for _, traces in told),
+    )
+
+
+_ORDER_KEYS: Final[dict[str, Callable[[TraceView], float]]] = {
+    "newest": lambda line: line.started_at + line.latency_ms / 1000,
+    "slowest": lambda line: line.latency_ms,
+    "dearest": lambda line: line.cost_usd,
+}
+SOURCE: Final = PageSource("traces", Traces, _read, _join, TracePageQuery)
+
+
+async def _traces(call: HttpCall) -> RawAnswer:
+    query: TracePageQuery = call.query
+    one_of(query.order, _ORDERS, "order")
+    note = await past_note(call) if call.parts.whole is None else None
+    traces = await gather(call, SOURCE)
+    more = traces.fitting - len(traces.lines)
     return page(
         call,
         "Traces",
-        _filters(call, query, agents),
-        region(
-            call, "traces", _EVENTS, note, _list(call, shown, fitting, len(by_trace)), every_ms=1_000, data_hold=True
-        ),
-        tag("p", f"{len(fitting) - len(shown):,} more fit.", class_="note") if len(fitting) > len(shown) else None,
+        _filters(call, query, traces.agents),
+        region(call, "traces", _EVENTS, note, _list(call, traces), every_ms=1_000, data_hold=True),
+        tag("p", f"{more:,} more fit.", class_="note") if more > 0 else None,
         lead="What agents did: one line for each turn, with its model and tool calls. Open one to see where its time "
         "and money went.",
     )
@@ -107,11 +157,11 @@ def _filters(call: HttpCall, query: TracePageQuery, agents: list[str]) -> Html:
     )
 
 
-def _list(call: HttpCall, lines: list[TraceView], spans: dict[str, list[Span]], total: int) -> Html:
-    if not lines:
-        if call.parts.records.is_reading:
+def _list(call: HttpCall, traces: Traces) -> Html:
+    if not traces.lines:
+        if traces.is_reading:
             return Html("")
-        if total:
+        if traces.is_any:
             return empty("No trace fits.")
         return nothing_yet(call, "A trace of each conversation stands here: turns, model calls, tool calls.")
     now = call.now
@@ -119,26 +169,26 @@ def _list(call: HttpCall, lines: list[TraceView], spans: dict[str, list[Span]], 
         *("Trace", "Agent", "State", "Began"),
         *(TableColumn(name, is_figure=True) for name in ("took", "spans", "errors", "cost")),
     ]
-    rows = [_row(call, line, spans[line.trace_id], now) for line in lines]
+    rows = [_row(call, line, now) for line in traces.lines]
     return table("Traces", columns, rows, name="traces-table")
 
 
-def _row(call: HttpCall, line: TraceView, spans: list[Span], now: float) -> TableRow:
-    errors = sum(span.status not in ("ok", "paused") for span in spans)
-    agents = ", ".join(dict.fromkeys(span.agent for span in spans if span.agent))
+def _row(call: HttpCall, told: TraceLine, now: float) -> TableRow:
+    line = told.trace
+    there = f"shards/{told.shard}/traces" if told.shard else "traces"
     cells = (
         tag(
             "span",
-            tag("a", line.name, href=link(call, "traces", line.trace_id)),
+            tag("a", line.name, href=link(call, there, line.trace_id)),
             " ",
             render_copyable_id(line.trace_id),
         ),
-        agents,
+        told.agents,
         state("failed", line.status) if line.status not in ("ok", "paused") else state("ok"),
         moment(line.started_at, now),
         duration(line.latency_ms / 1000),
         line.span_count,
-        errors or "",
+        told.errors or "",
         money(round(line.cost_usd * 1_000_000)),
     )
     return TableRow(line.trace_id, cells)

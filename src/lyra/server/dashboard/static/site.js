@@ -1,5 +1,5 @@
 // What every page loads.
-import { onRefresh, watchRegions } from "./live.js";
+import { onRefresh, refreshAll, watchRegions } from "./live.js";
 import "./acts.js";
 import "./copy.js";
 import "./keys.js";
@@ -12,6 +12,15 @@ onRefresh((region) => {
   const waiting = region.querySelector('[data-figure="waiting"] .value')?.textContent ?? "0";
   const text = waiting === "0" ? "" : waiting;
   if (count && count.textContent !== text) count.textContent = text;
+});
+
+// Shards of a cluster that answer again are shown.
+let isMissing = document.querySelector("#missing > *") !== null;
+onRefresh((region) => {
+  if (region.id !== "missing") return;
+  const was = isMissing;
+  isMissing = region.childElementCount > 0;
+  if (was && !isMissing) refreshAll();
 });
 
 // On a narrow screen the navigation scrolls: the page that is shown is in sight.

@@ -22,7 +22,8 @@ class NodeView(msgspec.Struct, kw_only=True):
     checks and `successes` succeeded; `complete` says that there are no others. `reached` and `unreached` name steps,
     branches and declared errors, both empty before `vesper verify`; `unreachable` has those that no execution can
     reach, with the reason. `next_mode` is the mode above, `lack` why the evidence does not allow it
-    ("" where it does), `rollback_mode` the one that a rollback leads to."""
+    ("" where it does), `rollback_mode` the one that a rollback leads to. `shared` says that mode and evidence are those
+    of all shards of a cluster."""
 
     node_id: str
     kind: str
@@ -49,6 +50,7 @@ class NodeView(msgspec.Struct, kw_only=True):
     blocked: bool
     executions: dict[str, int]
     errors: int
+    shared: bool = False
 
 
 class NodeList(msgspec.Struct):
@@ -122,11 +124,14 @@ def _fields(facts: NodeFacts) -> dict[str, Any]:
 def _detail(mounted: MountedNodes, node_id: str, caller: Caller) -> NodeDetail:
     facts = read_node(mounted, node_id)
     divergences = facts.found if caller.is_operator else []  # they have the inputs of all users
-    return NodeDetail(**_fields(facts), history=facts.changes, found=divergences, timeline=facts.timeline)
+    shared = mounted.runtime.is_shared
+    return NodeDetail(
+        **_fields(facts), shared=shared, history=facts.changes, found=divergences, timeline=facts.timeline
+    )
 
 
 def _all(mounted: MountedNodes) -> list[NodeView]:
-    return [NodeView(**_fields(facts)) for facts in read_nodes(mounted)]
+    return [NodeView(**_fields(facts), shared=mounted.runtime.is_shared) for facts in read_nodes(mounted)]
 
 
 async def list_nodes(call: HttpCall) -> NodeList:

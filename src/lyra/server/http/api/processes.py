@@ -194,7 +194,7 @@ def _tree(call: HttpCall, pid: str, depth: int) -> ProcessTree:
         program=block.current_service,
         children=[
             *(_tree(call, child, depth + 1) for child in children if call.kernel.lifecycle.find(child) is not None),
-            *(ProcessTree(pid=at, state="elsewhere", name=None, program="", children=[]) for at in elsewhere),
+            *(ProcessTree(pid=child, state="elsewhere", name=None, program="", children=[]) for child in elsewhere),
         ],
     )
 

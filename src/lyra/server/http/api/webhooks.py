@@ -33,6 +33,9 @@ class WebhookView(msgspec.Struct, kw_only=True):
     last_error: str
 
 
+SHARED_ID: Final = "lyra-webhook-id"  # of a webhook that all shards of a cluster have: the front of the hosts sends it
+
+
 class WebhookList(msgspec.Struct):
     webhooks: list[WebhookView]
 
@@ -82,7 +85,8 @@ def _view(call: HttpCall, webhook_id: str, pid: str) -> WebhookView | None:
 
 async def add_webhook(call: HttpCall) -> WebhookAdded:
     kinds = [one_of(kind, KINDS, "an event's kind") for kind in call.body.kinds]
-    return WebhookAdded(*await call.parts.deliveries.add(call.caller, call.body.url, kinds))
+    shared_id = "" if call.kernel.core.remote is None else call.headers.get(SHARED_ID, "")
+    return WebhookAdded(*await call.parts.deliveries.add(call.caller, call.body.url, kinds, shared_id))
 
 
 async def list_webhooks(call: HttpCall) -> WebhookList:

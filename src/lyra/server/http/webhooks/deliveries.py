@@ -217,14 +217,15 @@ class Deliveries:
             self._key = server_key()
         return self._key
 
-    async def add(self, caller: Caller, url: str, kinds: list[str]) -> tuple[str, str]:
-        """Begin to post events to a URL; the id of the webhook and its secret."""
+    async def add(self, caller: Caller, url: str, kinds: list[str], webhook_id: str = "") -> tuple[str, str]:
+        """Begin to post events to a URL; the id of the webhook and its secret. `webhook_id` is that of the same one on
+        the other shards of a cluster: each posts its own events."""
         check_url(url, self.inside)
         if not kinds:
             raise ConfigError("name the kinds of events", hint='such as ["process.terminated"]', key="kinds")
         if len(self.webhooks.list_for(caller)) >= SERVER_WEBHOOKS_MAX:
             raise Overloaded(f"{SERVER_WEBHOOKS_MAX} webhooks, the most there may be", hint="remove one")
-        webhook_id = draw_id(self._kernel, 16)
+        webhook_id = webhook_id or draw_id(self._kernel, 16)
         pid = self.webhooks.claim(webhook_id, caller)
         await spawn_for(self._kernel, caller.user_id, webhook, url, kinds, pid=pid)
         return webhook_id, secret_of(self.key, webhook_id)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lyra.cluster.report import ClusterReport, HostReport, ShardReport
 
 _REFRESH_MS: Final = 3_000
-_STATES: Final = {"up": "running", "draining": "waiting", "late": "blocked", "gone": "failed"}
+_STATES: Final = {"up": "running", "draining": "waiting", "late": "degraded", "gone": "failed"}
 _OPEN: Final = {True: ("running", "open"), False: ("failed", "open on no host"), None: ("unknown", "not known")}
 
 
@@ -32,10 +32,10 @@ async def hosts_region(call: HttpCall) -> Html | None:
     rows = [
         tag(
             "li",
-            tag("span", tag("strong", row.name), " ", state(_STATES[row.state], row.state), class_="who"),
-            tag(
-                "span", _count(row.processes, "process", "processes"), " · ", _count(len(row.shards), "shard", "shards")
-            ),
+            tag("strong", row.name),
+            state(_STATES[row.state], row.state),
+            tag("span", _count(len(row.shards), "shard", "shards"), class_="note"),
+            tag("span", _count(row.processes, "process", "processes"), class_="note"),
             data_key=row.name,
         )
         for row in report.hosts
@@ -46,8 +46,8 @@ async def hosts_region(call: HttpCall) -> Html | None:
     )
 
 
-def _count(number: int | None, one: str, many: str) -> str:
-    return f"– {many}" if number is None else f"{number:,} {one if number == 1 else many}"
+def _count(number: int | None, singular: str, plural: str) -> str:
+    return f"– {plural}" if number is None else f"{number:,} {singular if number == 1 else plural}"
 
 
 def _sentences(report: ClusterReport) -> list[Child]:
@@ -71,6 +71,7 @@ async def _cluster(call: HttpCall) -> RawAnswer:
         region(call, "report", (), well, _sentences(report), data_refresh=_REFRESH_MS),
         region(call, "host-rows", (), tag("h2", "Hosts"), _hosts(call, report), data_refresh=_REFRESH_MS),
         region(call, "shard-rows", (), tag("h2", "Shards"), _shards(call, report), data_refresh=_REFRESH_MS),
+        wide=True,
         lead="Each shard is a part of the work with a store of its own, and one host at a time runs it. If a host "
         f"dies, the others take its shards over when its lease, {report.lease_s:g} s, is over.",
     )
