@@ -14,7 +14,7 @@ from lyra.cluster.directory import PostgresDirectory
 from lyra.cluster.peers import GrpcCarrier
 from lyra.errors import LyraError, NoSuchProcess
 from lyra.server.client.worker import Worker
-from tests.server.cluster.support import OPERATOR, Cluster, serving
+from tests.server.cluster.support import OPERATOR, Cluster, ServingHost, serving
 from tests.server.http.support import in_loop
 from tests.store.conftest import postgres_server  # noqa: F401 - a fixture
 from verify.servers import PostgresServer
@@ -127,6 +127,34 @@ def test_hosts_may_call_each_other_at_the_port_of_the_server(tmp_path: Path, pos
                         body = {"message": "hello", "session_id": f"{name}-{number}"}
                         answer = await client.post("/api/agents/clerk/chat", json=body)
                         assert answer.status_code == 200, answer.text
+
+    in_loop(main())
+
+
+def test_the_flags_and_settings_of_a_host(tmp_path: Path, postgres_server: PostgresServer) -> None:  # noqa: F811
+    """Where it listens for other hosts, what its machine has, which cluster it is of; and that it is a host at all."""
+
+    async def main() -> None:
+        async with serving(tmp_path, postgres_server.url) as cluster:
+            made = ("--shards", "2", "--lease", "1", "--listen", "127.0.0.2:0", "--resources", "gpu=2")
+            vendor = cluster.vendor.url
+            for name, store, flags, env in (
+                ("a", cluster.url, made, {"LYRA_SERVER_CLUSTER": "true"}),
+                ("b", "postgresql://127.0.0.1:1/none", ("--store", cluster.url), {}),
+            ):
+                cluster.hosts[name] = ServingHost(tmp_path, store, name, vendor, *flags, **env)
+                await cluster.hosts[name].until_ready()
+            assert cluster.hosts["a"].ready["peers"].startswith("127.0.0.2:")
+            directory = PostgresDirectory(cluster.url, make=False)
+            try:
+                view = directory.view()
+            finally:
+                directory.close()
+            assert (len(view.shards), view.lease_s) == (2, 1.0)
+            assert view.hosts["a"].resources["gpu"] == 2.0
+            assert "gpu" not in view.hosts["b"].resources or view.hosts["b"].resources["gpu"] != 2.0
+            code, told = await cluster.hosts.pop("b").stop()
+            assert code == 0, told
 
     in_loop(main())
 
