@@ -289,7 +289,9 @@ def test_the_setting_names_the_cluster(tmp_path, monkeypatch):
 
 def test_the_url_of_the_cluster_is_a_secret():
     """It may have a password, which is shown nowhere."""
-    settings = SageConfig(cluster=Secret("postgresql://ann:hunter2@db.example.com/lyra"))
+    url = Secret("postgresql://ann:hunter2@db.example.com/lyra")
+    others: dict[str, Any] = dict.fromkeys(set(SageConfig.__struct_fields__) - {"cluster"})
+    settings = SageConfig(cluster=url, **others)
     assert settings.cluster is not None
     assert settings.cluster.reveal().startswith("postgresql://ann:hunter2@")
     assert "hunter2" not in repr(settings)
