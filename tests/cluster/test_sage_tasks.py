@@ -20,6 +20,8 @@ import pytest
 from lyra.cluster.client import Cluster
 from lyra.cluster.directory import PostgresDirectory
 from lyra.cluster.sage_tasks import ClusterPlacer
+from lyra.config import SageConfig
+from lyra.core.secrets.secret import Secret
 from lyra.models.provider import Request
 from lyra.sage.extensions.agent_files import SubAgentDefinition
 from lyra.testing.mock import MockServer
@@ -283,6 +285,16 @@ def test_the_setting_names_the_cluster(tmp_path, monkeypatch):
     with PostgresServer() as database:
         PostgresDirectory(database.url, shards=2, lease_s=1.0).close()
         asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_the_url_of_the_cluster_is_a_secret():
+    """It may have a password, which is shown nowhere."""
+    url = Secret("postgresql://ann:hunter2@db.example.com/lyra")
+    others: dict[str, Any] = dict.fromkeys(set(SageConfig.__struct_fields__) - {"cluster"})
+    settings = SageConfig(cluster=url, **others)
+    assert settings.cluster is not None
+    assert settings.cluster.reveal().startswith("postgresql://ann:hunter2@")
+    assert "hunter2" not in repr(settings)
 
 
 def test_its_session_is_killed(tmp_path, monkeypatch):

@@ -116,11 +116,15 @@ def test_a_cluster_over_tls_needs_no_plaintext(
     authority = issue("ours")
     for name in ("a", "b"):
         files, port = _write(tmp_path, name, authority), free_port()
-        flags = [word for kind in ("cert", "key", "ca") for word in (f"--tls-{kind}", files[kind])]
+        flags = ["--tls-cert", files["cert"], "--tls-key", files["key"], "--tls-ca", files["ca"]]
         place = ("--listen", f"0.0.0.0:{port}", "--advertise", f"127.0.0.1:{port}", "--shards", "2", "--lease", "1")
         start_host(name, *place, *flags).until_joined()
     tls = _write(tmp_path, "c", authority)
-    settings = {f"LYRA_CLUSTER_TLS_{kind.upper()}": file for kind, file in tls.items()}
+    settings = {
+        "LYRA_CLUSTER_TLS_CERT": tls["cert"],
+        "LYRA_CLUSTER_TLS_KEY": tls["key"],
+        "LYRA_CLUSTER_TLS_CA": tls["ca"],
+    }
 
     async def main() -> None:
         async with connect(cluster_url, tls=tls) as cluster:

@@ -93,7 +93,8 @@ COMMANDS: Final[dict[str, Lazy]] = {
 
 
 class Invocation:
-    """The shared flags of one call of the command, and its Config, which is loaded at first use."""
+    """The shared flags of one call of the command, and its Config, which is loaded at first use, and anew when a command
+    has added flags since."""
 
     def __init__(self) -> None:
         self.debug = False
@@ -102,6 +103,7 @@ class Invocation:
         self.is_lenient = False  # mistakes in a project's file without trust are passed over
         self.node_options: dict[str, Any] = {}  # of nodes that a Vega program imports: --database, --provider
         self._config: Config | None = None
+        self._read_flags: list[str] = []  # with which it was loaded
         self._trust: FolderTrust | None = None
         self._stack = ExitStack()
 
@@ -126,9 +128,10 @@ class Invocation:
 
     @property
     def config(self) -> Config:
-        if self._config is None:
+        if self._config is None or self.flags != self._read_flags:
             from lyra.config import Config
 
+            self._read_flags = list(self.flags)
             self._config = Config.load(flags=self.flags, trust=self.trust, lenient=self.is_lenient)
             log = self._config.log
             if (log.level, log.format, log.file) != ("warn", "text", None):  # else Python's own way: warnings, bare

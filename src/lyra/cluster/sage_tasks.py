@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _PATIENCE_S: Final = 10.0  # for a cluster that is to begin a sub-agent, which begins here otherwise
 
 
-async def placed(ctx: Any, told: dict[str, Any]) -> None:
+async def be_placed(ctx: Any, told: dict[str, Any]) -> None:
     """Be a sub-agent of a session."""
     from lyra.agents.turn.loop import serve
     from lyra.sage.agent.tasks.placed import placed_agent
@@ -47,14 +47,14 @@ class LateHandle:
         return AgentProcess.abroad(kernel, address)
 
 
-placed.__module__, placed.__qualname__ = "sage", "placed"
-vars(placed)["__lyra_agent__"] = None  # it can be asked; which agent it is, its argument says
-vars(placed)["__lyra_handle__"] = LateHandle
+be_placed.__module__, be_placed.__qualname__ = "sage", "placed"
+vars(be_placed)["__lyra_agent__"] = None  # it can be asked; which agent it is, its argument says
+vars(be_placed)["__lyra_handle__"] = LateHandle
 
 
 def register_tasks(kernel: Kernel) -> None:
     """Let a kernel run sub-agents of sessions."""
-    kernel.register(placed)
+    kernel.register(be_placed)
 
 
 class ClusterPlacer:

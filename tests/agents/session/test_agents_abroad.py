@@ -138,6 +138,33 @@ def test_the_budget_of_a_question():
     run(main())
 
 
+async def asks_within(ctx, address, budget):
+    """Ask an agent wherever it is, within a budget; gives its answer and how long its conversation is then."""
+    agent = ctx.agent(pid=address)
+    try:
+        answer = await agent.ask(ctx=ctx, message="hello", budget=budget)
+    except BudgetExceeded:
+        return "too little"
+    return [str(answer), len(await agent.history())]
+
+
+@pytest.mark.parametrize("address", ["echo", "s2/echo"])
+def test_a_program_asks_an_agent_of_its_own_shard_as_one_abroad(address):
+    """A program need not know where the agent is."""
+
+    async def main():
+        async with Shards("s1", "s2", programs=[echo, asks_within]) as world:
+            for shard in ("s1", "s2"):
+                await world[shard].spawn(echo, pid="echo")
+            asker = world["s1"].spawn(asks_within, address, {"llm_calls": 0})
+            assert (await asker.wait()).result == "too little"
+            asker = world["s1"].spawn(asks_within, address, {"llm_calls": 1})
+            answer, length = (await asker.wait()).result
+            assert (answer, length >= 2) == ("heard hello", True)
+
+    run(main())
+
+
 def test_marks_travel_with_questions_and_answers():
     """A marked asker marks the agent; a marked agent's answer is a MarkedReply and marks the asker."""
 

@@ -7,7 +7,7 @@ import json
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import count, cycle
 from pathlib import Path
 from typing import Any
@@ -136,7 +136,8 @@ class ServingHost:
         kept = {variable: os.environ[variable] for variable in KEPT if variable in os.environ}
         own = {"HOME": str(home), "PYTHONPATH": PYTHONPATH, "LC_ALL": "C.UTF-8", "LYRA_CLUSTER_STORE": url}
         own |= {"ANTHROPIC_BASE_URL": vendor_url, "ANTHROPIC_API_KEY": "a-key-of-the-test"}
-        words = ["serve", "--cluster", "--name", name, "--http", "127.0.0.1:0", "--token-file", str(tokens)]
+        words = ["serve", *(() if "LYRA_SERVER_CLUSTER" in env else ("--cluster",)), "--name", name]
+        words += ["--http", "127.0.0.1:0", "--token-file", str(tokens)]
         words += ["--load", str(folder / "agents.py"), *(() if "--grpc" in flags else ("--grpc", "none")), *flags]
         self.process = warm.Started("lyra.cli.main:main", words, cwd=folder, env={**kept, **own, **env})
 
@@ -164,7 +165,8 @@ class ServingHost:
 
     def close(self) -> None:
         if self.process.returncode is None:
-            self.process.send_signal(signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended by itself, and nobody has waited for it
+                self.process.send_signal(signal.SIGKILL)
             self.process.communicate(10)
 
 

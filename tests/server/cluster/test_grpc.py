@@ -134,6 +134,34 @@ def test_hosts_may_call_each_other_at_the_port_of_the_server(tmp_path: Path, pos
     in_loop(main())
 
 
+def test_the_flags_and_settings_of_a_host(tmp_path: Path, postgres_server: PostgresServer) -> None:  # noqa: F811
+    """Where it listens for other hosts, what its machine has, which cluster it is of; and that it is a host at all."""
+
+    async def main() -> None:
+        async with serving(tmp_path, postgres_server.url) as cluster:
+            made = ("--shards", "2", "--lease", "1", "--listen", "127.0.0.2:0", "--resources", "gpu=2")
+            vendor = cluster.vendor.url
+            for name, store, flags, env in (
+                ("a", cluster.url, made, {"LYRA_SERVER_CLUSTER": "true"}),
+                ("b", "postgresql://127.0.0.1:1/none", ("--store", cluster.url), {}),
+            ):
+                cluster.hosts[name] = ServingHost(tmp_path, store, name, vendor, *flags, **env)
+                await cluster.hosts[name].until_ready()
+            assert cluster.hosts["a"].ready["peers"].startswith("127.0.0.2:")
+            directory = PostgresDirectory(cluster.url, make=False)
+            try:
+                view = directory.view()
+            finally:
+                directory.close()
+            assert (len(view.shards), view.lease_s) == (2, 1.0)
+            assert view.hosts["a"].resources["gpu"] == 2.0
+            assert "gpu" not in view.hosts["b"].resources or view.hosts["b"].resources["gpu"] != 2.0
+            code, told = await cluster.hosts.pop("b").stop()
+            assert code == 0, told
+
+    in_loop(main())
+
+
 def test_a_cluster_without_grpc_says_so(tmp_path: Path, postgres_server: PostgresServer) -> None:  # noqa: F811
     async def main() -> None:
         async with serving(tmp_path, postgres_server.url, "a", shards=1) as cluster:

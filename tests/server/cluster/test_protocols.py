@@ -128,6 +128,9 @@ async def _a2a(balancer: Balancer) -> None:
         assert answer.json()["task"]["contextId"] == message["contextId"]
     listed = (await balancer.get("/a2a/clerk/tasks"))["tasks"]
     assert len(listed) == 6
+    for row in listed:
+        told = (await balancer.ask("POST", "/a2a/clerk", json={**rpc, "params": {"id": row["id"]}})).json()
+        assert told["result"]["id"] == row["id"], told
     by_rpc = {"jsonrpc": "2.0", "id": 2, "method": "ListTasks", "params": {}}
     told = (await balancer.ask("POST", "/a2a/clerk", json=by_rpc)).json()
     assert [row["id"] for row in told["result"]["tasks"]] == [row["id"] for row in listed]

@@ -91,7 +91,7 @@ def serve(
     flags = {"server.grpc": grpc, "server.http": http, "kernel.store": db, "server.token_file": token_file}
     flags |= {"server.gateway": "true" if gateway else None, "server.cluster": "true" if cluster else None}
     flags |= {f"server.{name}": path for name, path in named.items()}
-    flags |= {f"cluster.{name}": value for name, value in host.items()}
+    flags |= {f"cluster.{name}": value for name, value in {"store": store, **host}.items()}
     invocation.flags += [f"{name}={value}" for name, value in flags.items() if value is not None]
     from lyra.server.settings import ServeSettings
 
@@ -107,7 +107,7 @@ def serve(
     setup = setup_of(load, "kernel") if load else None
     if settings.cluster:
         made_with = {"shards": shards, "lease_s": lease}
-        asyncio.run(_serve_cluster(invocation, settings, store, setup, resources=resources, **made_with))
+        asyncio.run(_serve_cluster(invocation, settings, setup, resources=resources, **made_with))
     else:
         asyncio.run(_serve(invocation, settings, setup))
 
@@ -160,7 +160,6 @@ async def _serve(invocation: Invocation, settings: ServeSettings, setup: Callabl
 async def _serve_cluster(
     invocation: Invocation,
     settings: ServeSettings,
-    store: str | None,
     setup: Callable[[Any], Any] | None,
     *,
     resources: str | None,
@@ -170,7 +169,7 @@ async def _serve_cluster(
     from lyra.cluster.joining import read_resources
     from lyra.server.cluster.serve import ClusterServer
 
-    url = find_cluster_url(invocation, store)
+    url = find_cluster_url(invocation, None)
     check_reachable(invocation.config)
     stopped = asyncio.Event()
     on_stop_signal(stopped.set)

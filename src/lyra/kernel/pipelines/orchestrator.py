@@ -517,7 +517,7 @@ class Orchestrator(Subsystem):
         finally:
             self._feeds.close(pid, feed)
 
-    def begin_spawned(self, pid: str, config: Any, envelope: Any) -> None:
+    def _begin_spawned(self, pid: str, config: Any, envelope: Any) -> None:
         """Begin the pipeline of a process that was spawned with its declaration."""
         checked = PipelineConfig.of(config)
         require("process.spawn", checked.name)
@@ -531,13 +531,13 @@ class Orchestrator(Subsystem):
             return
         self._begin(pid, checked, work)
 
-    def describe_end(self, pid: str) -> dict[str, Any]:
+    def _describe_end(self, pid: str) -> dict[str, Any]:
         """Return the last envelope of a pipeline that is over, the code of its error, and what it asks."""
         session = self._session(pid)
         asked = dict(session.waiting[0].interrupt) if session.waiting else None
         return {"envelope": session.envelope.to_data(), "error_code": session.error_code, "interrupt": asked}
 
-    def describe_abroad(self, pid: str, run: int) -> list[Any]:
+    def _describe_abroad(self, pid: str, run: int) -> list[Any]:
         """Return a shard that has the agent of a run, and the pipeline that runs it there with its envelope."""
         work = self.runner.work_of(pid, run)
         stage = msgspec.convert(work["stage"], AgentConfig)

@@ -471,9 +471,9 @@ async def run_pipeline(
     pipelines: Orchestrator = process.core.subsystems.find_by_name("pipelines")
     if config is None:
         return await pipelines.runner.run(ctx)
-    read(process, _BEGIN, lambda: pipelines.begin_spawned(process.pid, config, envelope))
+    read(process, _BEGIN, lambda: pipelines._begin_spawned(process.pid, config, envelope))
     ended = await pipelines.runner.run(ctx, is_stage=is_stage)
-    return {**ended, **read(process, _END, lambda: pipelines.describe_end(process.pid))}
+    return {**ended, **read(process, _END, lambda: pipelines._describe_end(process.pid))}
 
 
 run_pipeline.__lyra_spawns__ = lambda _kernel, _args: ()  # type: ignore[attr-defined]  # asked about by its own name
@@ -548,7 +548,7 @@ async def run_stage_abroad(ctx: Context, orchestrator: Orchestrator, stage: Agen
     stage's time and retries. What it asks is asked here."""
     process = ctx.own_process
     name = stage.agent_name
-    shard, config, given = read(process, _ABROAD, lambda: orchestrator.describe_abroad(process.pid, run))
+    shard, config, given = read(process, _ABROAD, lambda: orchestrator._describe_abroad(process.pid, run))
     budget = _budget(orchestrator, process.pid, None, stage, run)
     child = ctx.spawn(run_pipeline, config, given, True, shard=shard, budget=budget)
     try:

@@ -68,7 +68,7 @@ class SharedRates(RemotePart):
         """Ask the home whether one more request fits, and count it there. A question whose answer was lost may have
         been counted; it is asked again."""
         if self.call is None:
-            return self._limiter.check_with(config, user_id, endpoint, record=record)
+            return self._limiter._check_with(config, user_id, endpoint, record=record)
         home = self._remote.home_of(f"rate {endpoint} {user_id}")
         data = {"user": user_id, "endpoint": endpoint, "config": config.to_data(), "record": record, "durable": durable}
         clock = self._parts.core.clock
@@ -85,7 +85,7 @@ class SharedRates(RemotePart):
     async def answer(self, data: dict[str, Any]) -> dict[str, Any]:
         """Check a limit as the home of its user and endpoint."""
         config = RateLimitConfig(**data["config"])
-        result = self._limiter.check_with(config, data["user"], data["endpoint"], record=data["record"])
+        result = self._limiter._check_with(config, data["user"], data["endpoint"], record=data["record"])
         if data["durable"]:
             await result
         told: dict[str, Any] = msgspec.to_builtins(result)

@@ -245,9 +245,9 @@ class RateLimiter(Subsystem):
         config = self.get_config(user_id, endpoint)
         if core.remote is not None:
             return core.remote.rates.ask(user_id, endpoint, config, record=record)  # type: ignore[no-any-return]
-        return self.check_with(config, user_id, endpoint, record=record)
+        return self._check_with(config, user_id, endpoint, record=record)
 
-    def check_with(
+    def _check_with(
         self, config: RateLimitConfig, user_id: str, endpoint: str, *, record: bool = True
     ) -> RateLimitResult:
         """Check these limits, and count here."""

@@ -3,7 +3,7 @@
 A sub-agent in the background keeps its process in the session (the stand-in), with its requests, notices and figures;
 where it is placed, each of its turns is one effect: the agent on the cluster is asked, under the key of the effect, and
 answers once, whichever side is killed meanwhile. It has no more than it would have here: its model, the rights and the
-permissions of its caller, and a budget that lies inside what the session has left. Nobody is there to answer its
+permissions of its caller, and a budget that lies inside what the session has left. No person is there to answer its
 questions, so a call that needs an answer is denied. The session knows the cluster as a `Placer`.
 """
 
@@ -140,7 +140,7 @@ def placed_agent(told: Mapping[str, Any]) -> AgentDeclaration:
 
 
 class PlacedTurns:
-    """The turns of one placed sub-agent, made in its stand-in: `agent.elsewhere`."""
+    """The turns of one placed sub-agent, made in its stand-in: the `elsewhere` of its agent."""
 
     def __init__(self, placer: Placer | None, spec: TaskSpec) -> None:
         self._placer = placer
