@@ -10,6 +10,12 @@ earlier life is over. Actors are detached: they outlive the process that started
 A host counts on nothing of Ray's but its actor. It asks Ray for no CPUs, so that Ray's own tasks may run beside it, and
 sees all graphics cards of its node. When Ray's head is lost, Ray ends its nodes after a minute or so, and the hosts on
 them with these; hosts that were started by hand take over.
+
+Such a host has two ways in, and an address that names both: `ray:NAME@HOST:PORT`, its actor in a namespace of the
+cluster's own and its gRPC port. `RayCarrier` chooses by the address: other Ray hosts by their actors, hosts that were
+started by hand over gRPC. A process that is not connected to Ray calls the gRPC port with `GrpcCarrier`. An actor that
+Ray calls dead, or does not find, is unreachable and nothing more: its leases decide about its shards. A call that is
+given up may still be made when a frozen host wakes up; it finds the shards fenced.
 """
 
 from __future__ import annotations

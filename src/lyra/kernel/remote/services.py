@@ -7,6 +7,11 @@ the handler is, and the load comes back with each answer.
 
 A shard whose host is dead is known by the directory, or by a call that got no answer: its services take nothing until
 it is open elsewhere. A shard that opens says that its services have no handlers, until its program registers them.
+
+Agents for stages of pipelines (`SharedAgents`) are known by name in the same way. A stage whose agent this shard has
+not is run where it is registered, as a pipeline of one stage in a process there (`pipelines.runner.run_stage_abroad`):
+both shards journal it, so that it is run once whichever dies. Agents of workers are not told, since workers serve every
+shard. A shard that opens says that it has none, until its program registers them.
 """
 
 from __future__ import annotations
