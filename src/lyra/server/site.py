@@ -1,8 +1,8 @@
 """The whole site: everything that a server answers over HTTP, put together from its parts.
 
-`http.routes` is the API; the open protocols and the gateway add their own tables. `PAGES` is the table of the dashboard: a
-new page is a module of `dashboard.pages`, a row here, and a link in `layout.NAV`, or in another page where its path has a
-name.
+`http.routes` is the API; the open protocols and the gateway add their own tables. `PAGES` has the pages, their files
+and their forms: a new page is a module of `dashboard.pages`, a row here, and a link in `layout.NAV`, or in another page
+where its path has a name.
 """
 
 from __future__ import annotations
