@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from lyra.models.client import LLMClient
     from lyra.models.provider import LLMProvider
     from lyra.models.settings import Timeouts
-    from lyra.sage.sdk.sdk import SageAgentSDK
+    from lyra.sage.sdk import SageAgentSDK
     from lyra.server.client.remote import connect
     from lyra.tools.function import tool
     from lyra.tools.registry import ToolRegistry
@@ -121,7 +121,7 @@ _HOMES = {
     "core.message": "Message",
     "core.budgets.money": "Money",
     "agents.session.replies": "Reply Stream",
-    "sage.sdk.sdk": "SageAgentSDK",
+    "sage.sdk": "SageAgentSDK",
     "models.settings": "Timeouts",
     "core.tool": "Tool ToolCall ToolResult",
     "tools.registry": "ToolRegistry",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import quote
 
-from lyra.server.dashboard.routes import PAGES
+from lyra.server.site import PAGES
 from tests.browser.stage import Stage
 
 __all__ = ["WORDS", "addresses"]

@@ -17,7 +17,7 @@ from ray.cluster_utils import Cluster
 
 from lyra.cluster import ray_hosts
 from lyra.cluster.directory import PostgresDirectory
-from lyra.cluster.ray_calls import RayCarrier, namespace_of
+from lyra.cluster.ray_hosts import RayCarrier, namespace_of
 
 _STORE_BYTES: Final = 80 * 2**20
 

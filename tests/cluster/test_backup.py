@@ -17,9 +17,9 @@ from lyra.cluster.backup import back_up, restore
 from lyra.cluster.directory import PostgresDirectory
 from lyra.errors import ConfigError, Conflict, Corrupt, StoreError
 from lyra.kernel import Kernel
+from lyra.store.moving import Fingerprint, fingerprint
 from lyra.store.postgres import PostgresStore
 from lyra.store.postgres_space import PostgresSpace
-from lyra.store.raw import Fingerprint, fingerprint
 from tests.cli.conftest import lyra as lyra  # noqa: PLC0414 - a fixture
 from tests.cluster.started import StartedHost, StartHost
 from tests.cluster.started import cluster_url as cluster_url  # noqa: PLC0414 - a fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lyra.cluster.ray_calls import actor_name, ray_address
+from lyra.cluster.ray_hosts import actor_name, ray_address
 
 
 def test_addresses_of_both_kinds() -> None:

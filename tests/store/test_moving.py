@@ -17,9 +17,8 @@ from lyra import Effect, Kernel
 from lyra.errors import ConfigError, Conflict, Corrupt, LyraError, StoreError
 from lyra.kernel.journal.lease import acquire_at_once, acquire_to_move, owner_name
 from lyra.store import moving
-from lyra.store.moving import Moved, move
+from lyra.store.moving import Moved, fingerprint, move
 from lyra.store.postgres import PostgresStore
-from lyra.store.raw import fingerprint
 from lyra.store.signing import SigningStore
 from lyra.store.space import open_to_read
 from lyra.store.sqlite import SqliteStore

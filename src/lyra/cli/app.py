@@ -93,8 +93,8 @@ COMMANDS: Final[dict[str, Lazy]] = {
 
 
 class Invocation:
-    """The shared flags of one call of the command, and its Config, which is loaded at first use, and anew when a command
-    has added flags since."""
+    """The shared flags of one call of the command, and its Config, which is loaded at first use, and anew where a
+    command has added flags since."""
 
     def __init__(self) -> None:
         self.debug = False

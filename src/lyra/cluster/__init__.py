@@ -4,8 +4,8 @@ A cluster has a fixed set of shards. Each is a store of its own, a schema of the
 host at a time; the store's lease and epoch say whose it is, and PostgreSQL refuses every other. `directory` is the
 table of hosts and shards, `placement` decides which host has which shard, `host` opens and closes kernels accordingly,
 `peers` carries calls between hosts, `client` is how a program outside the cluster uses it. What one shard tells another
-is in `lyra.kernel.remote`, `vega_runs` executes Vega programs. Ray may start hosts (`ray_hosts`) and carry calls
-(`ray_calls`); nothing here needs it.
+is in `lyra.kernel.remote`, `vega_runs` executes Vega programs. Ray may start hosts and carry calls
+(`ray_hosts`); nothing here needs it.
 
     lyra cluster start --store postgresql://… --load jobs.py     # on each machine
     async with lyra.cluster.connect("postgresql://…") as cluster:

@@ -29,9 +29,9 @@ from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError, Conflict, Corrupt, StoreError
 from lyra.store import KeyedStore
 from lyra.store.migrations import LATEST, lease_crc
+from lyra.store.moving import TABLES, Ask, Fingerprint, Row, make_insert, read_pages
 from lyra.store.postgres import PostgresStore, connect, describe_url, first_line, split_schema
 from lyra.store.postgres_space import RUN_SCHEMA
-from lyra.store.raw import TABLES, Ask, Fingerprint, Row, make_insert, read_pages
 from lyra.store.standing import remember, vouch
 
 _MAGIC: Final = b"lyra cluster backup 1\n"

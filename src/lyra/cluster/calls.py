@@ -5,25 +5,33 @@
 the caller; a message of a client is a post with a number, like those of shards; a schedule and an answer to a question
 that are there already change nothing; a question to an agent has a ref of its client. A dispatch is made
 once. Nothing else here changes anything.
+
+`list_live` gives the live processes of a shard, as `lyra ps` shows them. It makes the records from the kernel's own
+table, without reading the journal. They say what the fold of the journal says (`observe.history.processes`), but for
+two things: what children that ended had spent counts for the process above them, and restarts are those of the
+supervisors' tables.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.cluster.tables import list_live
 from lyra.core.limits import EVENTS_AT_ONCE, EVENTS_BYTES_AT_ONCE
+from lyra.core.naming import to_fixed_name
 from lyra.core.rights.capability import Grant
 from lyra.errors import ConfigError, Conflict, LyraError, NoSuchInterrupt, NoSuchProcess
 from lyra.kernel.base.waiting import resume
 from lyra.kernel.interrupts.interrupt import Answer
 from lyra.kernel.journal.rows import error_to_row
 from lyra.kernel.programs.registry import unknown_program
+from lyra.observe.history.processes import ProcessRecord
+from lyra.store.ended import subtract
 
 if TYPE_CHECKING:
     from lyra.cluster.host import Host
@@ -36,6 +44,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE: Final = 200  # records made in one go
 WORK_DESK: Final = "work.shard"  # the part of a kernel that answers workers: `server.grpc.shared_work.ShardDesk`
+_ENDED: Final = frozenset({"terminated", "zombie"})
 
 
 async def answer_call(host: Host, method: str, data: dict[str, Any]) -> Any:
@@ -426,3 +435,74 @@ CALLS: Final[dict[str, Callable[[Host, dict[str, Any]], Awaitable[Any]]]] = {
     "events": _events,
     "status": _status,
 }
+
+
+def list_live(kernel: Kernel) -> Iterator[ProcessRecord]:
+    """Yield the records of the processes that live; the caller may pause between two of them."""
+    questions: dict[str, dict[str, str]] = {}
+    for interrupt in kernel.interrupts.pending():
+        asker = kernel.interrupts.asker(interrupt)
+        questions.setdefault(asker, {})[interrupt.id] = interrupt.question or interrupt.message
+    restarts = _count_restarts(kernel)
+    parents = kernel.core.remote.acts.parents if kernel.core.remote is not None else {}
+    entries = kernel.lifecycle.state.entries
+    for process in list(kernel.processes.values()):
+        if process.exit is None:
+            record = _describe(kernel, process)
+            record.restarts = restarts[process.pid]
+            record.parent_elsewhere = parents.get(process.pid, "")
+            record.questions = questions.get(process.pid, {})
+            if record.questions and record.state == "running":
+                record.state = "waiting"
+            entry = entries.get(process.pid)
+            record.stage = entry.current_stage if entry is not None else ""
+            yield record
+    for pid, entry in list(entries.items()):
+        if pid not in kernel.processes and entry.state not in _ENDED:
+            yield ProcessRecord(
+                pid,
+                parent=entry.parent_pid,
+                user_id=entry.user_id,
+                state=entry.state,
+                stage=entry.current_stage,
+                created_at=entry.created_at,
+                questions=questions.get(pid, {}),
+            )
+
+
+def _describe(kernel: Kernel, process: Process) -> ProcessRecord:
+    inbox, parent = process.inbox or (), process.parent
+    return ProcessRecord(
+        process.pid,
+        program=to_fixed_name(process.program),
+        name=process.name or "",
+        parent="" if parent is None else parent.pid,
+        user_id=kernel.lifecycle.user_of_program(process),
+        state="running" if process.kill_reason is None else "stopping",
+        reason=process.kill_reason or "",
+        created_at=process.created_at,
+        limits=process.budget.to_data()["limits"] if process.has_own_budget else None,
+        spent=_find_own_spending(process),
+        attempts={str(key): count for key, count in (process.attempts or {}).items()},
+        mailbox={number: {} for number in range(len(inbox))},
+    )
+
+
+def _find_own_spending(process: Process) -> dict[str, int]:
+    """Return what a process spent, without the living below it."""
+    own = process.spent.to_data()
+    for child in (process.children or {}).values():
+        subtract(own, child.spent.to_data())
+    return own
+
+
+def _count_restarts(kernel: Kernel) -> Counter[str]:
+    """Return the restarts by pid: of a supervisor those of all its children, of a child its own."""
+    restarts: Counter[str] = Counter()
+    for pid, table in kernel.supervisors.tables.items():
+        for row in table.rows:
+            if row.starts > 1:
+                restarts[pid] += row.starts - 1
+                if row.pid is not None:
+                    restarts[row.pid] += row.starts - 1
+    return restarts

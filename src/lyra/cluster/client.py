@@ -7,6 +7,10 @@
 
 The directory says which host has a shard. A call that meets a host that is gone, or that has given the shard away, is
 made again on the one that has it then, for up to `patience_s`; each call that changes something can be repeated.
+
+`cluster.agent("s2/p17")` is an agent process as a client holds it (`ClusterAgent`). A question is put once, under a ref
+of its own, and the shard of the agent keeps the answer until the client has it. In a program of a kernel elsewhere,
+`ask(ctx, …)` makes the ref the key of its effect, so a replay gets the same answer.
 """
 
 from __future__ import annotations
@@ -15,18 +19,23 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import aclosing, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from lyra.agents.declaration.output import Content, content_of
+from lyra.agents.session.agent_abroad import AskedAbroad, Fetch, StreamedAnswer, make_question, read_as
+from lyra.agents.session.events import AgentEvent
+from lyra.agents.session.replies import FeedSink, MarkedReply, Pending
 from lyra.cluster import placement
 from lyra.cluster.directory import Directory, PostgresDirectory, View
+from lyra.cluster.event_stream import follow_pipeline
 from lyra.cluster.peers import CallsUnderWay, Carrier, GrpcCarrier, PeerTls
-from lyra.cluster.pipeline_events import follow_pipeline
 from lyra.cluster.shared_calls import SharedBudget, SharedCalls
 from lyra.core import codec
-from lyra.core.budgets.budget import Budget
+from lyra.core.budgets.budget import Budget, Limits
 from lyra.core.clock import loop_clock
 from lyra.core.envelope import Envelope
 from lyra.core.ids import unique_id
+from lyra.core.message import Message
 from lyra.core.naming import PIPELINE, get_qualified_name
 from lyra.core.policies.policy import Supervision
 from lyra.core.rights.capability import Grant
@@ -37,16 +46,15 @@ from lyra.kernel.pipelines.declaration import PipelineConfig
 from lyra.kernel.pipelines.feeds import PipelineEvent
 from lyra.kernel.process.links import form_of
 from lyra.kernel.process.process import Exit
+from lyra.kernel.programs.context import Context
 from lyra.kernel.programs.registry import program_of
 from lyra.kernel.remote.part import CLIENT
-
-if TYPE_CHECKING:
-    from lyra.cluster.agents import ClusterAgent
 
 PATIENCE_S: Final = 30.0
 _WAIT_S: Final = 20.0  # in one call for the end of a process
 _RETRY_FIRST_S: Final = 0.05
 _RETRY_MOST_S: Final = 1.0
+_ANSWER_WAIT_S: Final = 20.0  # in one call for the answer
 
 
 class Cluster(SharedCalls):
@@ -207,8 +215,6 @@ class Cluster(SharedCalls):
 
         `declared` is the Agent that runs there, for answers of its output type.
         """
-        from lyra.cluster.agents import ClusterAgent
-
         return ClusterAgent(self, self.process(address), declared)
 
     async def send(self, address: str, message: Any) -> None:
@@ -379,3 +385,95 @@ def connect(
         return cluster
 
     return _Connecting(make)
+
+
+class _NoKernel:
+    """What a Pending asks of a kernel, where there is none."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.core = self.scheduler = self
+        self.journal = None
+
+    def hand_over(self) -> None:
+        """There are no processes that could run first."""
+
+
+class ClusterAgent(AskedAbroad):
+    """See the module. `declared` is the Agent that the process runs, for answers of its output type; else they are
+    text."""
+
+    def __init__(self, cluster: Cluster, handle: RemoteHandle, declared: Any = None) -> None:
+        self._cluster = cluster
+        self._declared = declared
+        self.address, self.shard, self.pid = handle.address, handle.shard, handle.pid
+        self.kill, self.wait = handle.kill, handle.wait
+
+    def __repr__(self) -> str:
+        return f"<ClusterAgent {self.address}>"
+
+    def _put(self, message: Content, question: dict[str, Any], key: str | None) -> Fetch:
+        ref = unique_id() if key is None else f"={key}"
+        encoded = {"mark": {"own": False}} if type(message) is MarkedReply else {}
+
+        async def fetch(streamed: StreamedAnswer | None) -> dict[str, Any]:
+            if streamed is not None:
+                streamed.key = f"{CLIENT}/{ref}"
+            data = {"ref": ref, "to": self.pid, "by": "a client", "within_s": _ANSWER_WAIT_S, **encoded}
+            data["message"] = codec.encode(question)
+            if streamed is not None:
+                data["stream"] = True
+            try:
+                answer = None
+                while answer is None:
+                    answer = await self._call("ask", data, _ANSWER_WAIT_S + 10.0)
+            except asyncio.CancelledError:
+                if key is None:
+                    self._cluster.tasks.start(self.let_go(ref), name=f"lyra-give-up {self.address}")
+                raise
+            if key is None:
+                self._cluster.tasks.start(self.let_go(ref), name=f"lyra-answered {self.address}")
+            told: dict[str, Any] = answer
+            return told
+
+        return fetch
+
+    async def let_go(self, ref: str) -> None:
+        """Give a question up, or forget its answer."""
+        with suppress(LyraError):  # the shard forgets it some time
+            await self._call("let_go", {"ref": ref}, 10.0)
+
+    async def ask(self, ctx: Context, message: Content, *, budget: Limits | None = None) -> Any:
+        """Return the answer in a program of a kernel of one's own, whose journal has it."""
+        question = make_question(content_of(message), budget, None)
+
+        async def put(_address: str, *, idempotency_key: str) -> dict[str, Any]:
+            return await self._put(message, question, idempotency_key)(None)
+
+        answer = await ctx.do(put, self.address, idempotent=True)
+        if "mark" in answer:
+            ctx.own_process.core.taint.mark(ctx.own_process.pid, f"an answer of {self.address}")
+        return self._read(answer)
+
+    async def fetch(self, message: Content, *, key: str, tell: Callable[[AgentEvent], object]) -> dict[str, Any]:
+        """Return the answer as it travels, and tell what happens on the way. A failure is an answer, too."""
+        question = make_question(content_of(message), None, None)
+        kernel, tasks = self._outside()
+        streamed = StreamedAnswer(kernel, self._call, tasks)
+        pending: Pending[Any] = Pending(streamed, "", self.address, (), FeedSink(kernel, tell))  # type: ignore[arg-type]
+        streamed.bring(pending, self._put(message, question, key), lambda answer: answer)
+        answer: dict[str, Any] = await pending
+        return answer
+
+    async def history(self) -> tuple[Message, ...]:
+        told = await self._call("history", {"pid": self.pid}, 10.0)
+        return tuple(Message.from_data(message) for message in told["messages"])
+
+    def _read(self, answer: dict[str, Any]) -> Any:
+        return read_as(self._declared, answer)
+
+    def _outside(self) -> tuple[Any, Tasks]:
+        return _NoKernel(), self._cluster.tasks
+
+    async def _call(self, method: str, data: dict[str, Any], timeout_s: float) -> Any:
+        return await self._cluster.call_shard(self.shard, method, {"shard": self.shard, **data}, timeout_s=timeout_s)

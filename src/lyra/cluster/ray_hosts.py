@@ -10,17 +10,24 @@ earlier life is over. Actors are detached: they outlive the process that started
 A host counts on nothing of Ray's but its actor. It asks Ray for no CPUs, so that Ray's own tasks may run beside it, and
 sees all graphics cards of its node. When Ray's head is lost, Ray ends its nodes after a minute or so, and the hosts on
 them with these; hosts that were started by hand take over.
+
+Such a host has two ways in, and an address that names both: `ray:NAME@HOST:PORT`, its actor in a namespace of the
+cluster's own and its gRPC port. `RayCarrier` chooses by the address: other Ray hosts by their actors, hosts that were
+started by hand over gRPC. A process that is not connected to Ray calls the gRPC port with `GrpcCarrier`. An actor that
+Ray calls dead, or does not find, is unreachable and nothing more: its leases decide about its shards. A call that is
+given up may still be made when a frozen host wakes up; it finds the shards fenced.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
 import runpy
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -29,11 +36,21 @@ import msgspec
 
 from lyra.cluster.directory import PostgresDirectory
 from lyra.cluster.host import Host
-from lyra.cluster.peers import GrpcListener, PeerTls, answer_encoded
-from lyra.cluster.ray_calls import RayCarrier, load_ray, namespace_of, ray_address
+from lyra.cluster.peers import TLS, GrpcCarrier, GrpcListener, PeerTls, answer_encoded, read_answer
 from lyra.config import Config
+from lyra.core import codec
 from lyra.core.address import Address
-from lyra.errors import ConfigError, Conflict, LyraError, StoreError, error_from_data, error_to_data
+from lyra.core.secrets.secret import Secret
+from lyra.errors import (
+    ConfigError,
+    Conflict,
+    DeadlineExceeded,
+    LyraError,
+    StoreError,
+    Unreachable,
+    error_from_data,
+    error_to_data,
+)
 from lyra.kernel.base.tasks import Tasks
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.seams import Seams
@@ -46,6 +63,8 @@ _RETRY_S: Final = 0.5
 _NOT_OF_NODES: Final = ("node:", "object_store_memory")  # what Ray counts as resources and a program does not ask for
 SETUP_MODULE: Final = "lyra_server_setup"  # the module of programs in files of --load, with every command that has it
 _OWN_NAMES: Final = {"CPU": "cpu", "GPU": "gpu"}
+SCHEME: Final = "ray:"
+_INLINE_BYTES_MAX: Final = 64 * 1024  # larger ones would go through Ray's object store, which takes longer than gRPC
 
 
 class CodeFile(msgspec.Struct, frozen=True):
@@ -330,3 +349,74 @@ def _wait_joined(ray: Any, actors: Sequence[tuple[str, str, Any]]) -> list[RayHo
             raise error_from_data(told["error"])
         started.append(RayHost(name, node, str(told["address"])))
     return started
+
+
+def ray_address(name: str, grpc_address: str) -> str:
+    return f"{SCHEME}{name}@{grpc_address.removeprefix(TLS)}"
+
+
+def actor_name(address: str) -> str:
+    """Return the name of a host's actor; "" where Ray did not start it."""
+    return address.removeprefix(SCHEME).rpartition("@")[0] if address.startswith(SCHEME) else ""
+
+
+def namespace_of(secret: Secret) -> str:
+    """Return the namespace that the actors of one cluster have to themselves."""
+    return f"lyra-{hashlib.sha256(b'namespace ' + secret.reveal().encode()).hexdigest()[:16]}"
+
+
+def load_ray() -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise ConfigError("hosts on Ray need the ray extra", hint="pip install 'lyra-agents[ray]'") from error
+    return ray
+
+
+class RayCarrier:
+    """See the module. The process has to be connected to Ray."""
+
+    def __init__(self, secret: Secret, tls: PeerTls | None = None) -> None:
+        self._ray = load_ray()
+        self._grpc = GrpcCarrier(secret, tls)
+        self._namespace = namespace_of(secret)
+        self._actors: dict[str, Any] = {}  # by address
+        self.carried = {"ray": 0, "grpc": 0}  # calls that were answered, by the way they went
+
+    async def call(self, address: str, method: str, data: Any, *, timeout_s: float) -> Any:
+        name = actor_name(address)
+        request = codec.encode([method, data]) if name else b""
+        actor = None
+        if name and len(request) <= _INLINE_BYTES_MAX:
+            actor = self._actors.get(address) or await self._find(address)
+        if actor is None:
+            answer = await self._grpc.call(address, method, data, timeout_s=timeout_s)
+            self.carried["grpc"] += 1
+            return answer
+        try:
+            told = await asyncio.wait_for(actor.answer.remote(request), timeout_s)
+        except TimeoutError:
+            raise DeadlineExceeded(f"host {address} did not answer within {timeout_s:g} s") from None
+        except self._ray.exceptions.RayError as lost:
+            self._actors.pop(address, None)
+            raise Unreachable(f"host {address} cannot be reached: {type(lost).__name__}") from None
+        self.carried["ray"] += 1
+        return read_answer(told)
+
+    async def _find(self, address: str) -> Any:
+        """Look a host's actor up; None where Ray knows none, or does not answer."""
+        try:
+            actor = await asyncio.to_thread(self._ray.get_actor, actor_name(address), namespace=self._namespace)
+        except (ValueError, self._ray.exceptions.RayError):
+            return None
+        self._actors[address] = actor
+        return actor
+
+    def forget(self, alive: Container[str]) -> None:
+        """Drop the channels and the actors of all hosts but those that are alive."""
+        self._grpc.forget(alive)
+        self._actors = {address: kept for address, kept in self._actors.items() if address in alive}
+
+    async def close(self) -> None:
+        self._actors.clear()
+        await self._grpc.close()

@@ -11,7 +11,7 @@ from lyra._imports import on_first_use
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from lyra.sage.sdk.sdk import (
+    from lyra.sage.sdk import (
         ExecutionResult,
         PermissionAnswer,
         PermissionRequest,
@@ -39,7 +39,7 @@ if not TYPE_CHECKING:  # type checkers read the imports above
     __getattr__ = on_first_use(
         __name__,
         {
-            "sdk.sdk": "ExecutionResult PermissionAnswer PermissionRequest RunOptions "
+            "sdk": "ExecutionResult PermissionAnswer PermissionRequest RunOptions "
             "SageAgentSDK SageNotice UnifiedRunOptions query query_sync"
         },
     )

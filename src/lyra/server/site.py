@@ -1,14 +1,31 @@
 """The whole site: everything that a server answers over HTTP, put together from its parts.
 
-`http.routes` is the API; the dashboard, the open protocols and the gateway add their own tables.
+`http.routes` is the API; the open protocols and the gateway add their own tables. `PAGES` has the pages, their files
+and their forms: a new page is a module of `dashboard.pages`, a row here, and a link in `layout.NAV`, or in another page
+where its path has a name.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from lyra.server.dashboard import layout, login
 from lyra.server.dashboard.layout import HeaderFigures
-from lyra.server.dashboard.routes import PAGES
+from lyra.server.dashboard.pages import (
+    chat,
+    costs,
+    inbox,
+    node,
+    overview,
+    pipeline,
+    process,
+    processes,
+    run,
+    runs,
+    services,
+    settings,
+    traces,
+)
 from lyra.server.dashboard.sentences import EventSentences
 from lyra.server.http.endpoint import Endpoint
 from lyra.server.http.routes import ENDPOINTS
@@ -18,6 +35,25 @@ from lyra.server.protocols.mcp.endpoint import ENDPOINTS as MCP
 
 if TYPE_CHECKING:
     from lyra.server.http.parts import HttpParts
+
+
+PAGES: Final[tuple[Endpoint, ...]] = (
+    *layout.ENDPOINTS,
+    *login.ENDPOINTS,
+    *overview.ENDPOINTS,
+    *processes.ENDPOINTS,
+    *process.ENDPOINTS,
+    *settings.ENDPOINTS,
+    *traces.ENDPOINTS,
+    *pipeline.ENDPOINTS,
+    *node.ENDPOINTS,
+    *costs.ENDPOINTS,
+    *services.ENDPOINTS,
+    *runs.ENDPOINTS,
+    *run.ENDPOINTS,
+    *inbox.ENDPOINTS,
+    *chat.ENDPOINTS,
+)
 
 
 def site(*, gateway: bool = False) -> tuple[Endpoint, ...]:

@@ -46,7 +46,7 @@ def test_it_is_listed_and_does_not_import_pygls_for_that(language):
 def test_the_core_needs_no_pygls():
     done = run(
         "import sys; sys.modules['pygls'] = sys.modules['lsprotocol'] = None\n"
-        "from lyra.vega.lsp import analysis, completion, hover, index, navigation\n"
+        "from lyra.vega.lsp import analysis, completion, hover, index\n"
         "from lyra.vega.lsp.language import VegaLanguage\n"
         "from lyra.vesper.lsp.language import VesperLanguage"
     )

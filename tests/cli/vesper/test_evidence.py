@@ -320,11 +320,11 @@ def test_an_interrupted_verify_keeps_what_was_compared(vesper, monkeypatch):
 
 
 def test_status_tells_a_node_that_became_slower(vesper, monkeypatch):
-    from lyra.vesper.evidence import speed
+    from lyra.vesper.evidence.state import PathSpeed
 
     vesper("run", "discount.vsp", "-i", "price=1", "-i", "percent=1")
     (row,) = told(vesper("status", "--json"))["nodes"]
     assert row["speed"] == {"python": {"latest_ms": 0.0, "usual_ms": 0.0, "is_slower": False}}
     assert "slower" not in vesper("status").stdout
-    monkeypatch.setattr(speed.PathSpeed, "is_slow", True)
+    monkeypatch.setattr(PathSpeed, "is_slow", True)
     assert "discount_v1 is slower than its own past on the python path" in vesper("status").stdout

@@ -13,7 +13,7 @@ import pytest
 
 from lyra import Agent, Kernel, cluster
 from lyra.cli.views.rows import Folded, StoreRows
-from lyra.cluster.tables import list_live
+from lyra.cluster.calls import list_live
 from lyra.store.space import open_to_read
 from tests.cluster.started import StartedHost
 from tests.cluster.started import database as database  # noqa: PLC0414 - a fixture

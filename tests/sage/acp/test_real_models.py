@@ -17,7 +17,7 @@ from acp import helpers, schema
 
 from lyra.agents.acp.editor_agent import EditorAgent
 from lyra.agents.headless.options import HeadlessOptions
-from lyra.sage.acp.sage_sessions import SageSessions
+from lyra.sage.acp import SageSessions
 from tests.real_models import PIXEL, VENDORS, Answer, Call, FakeVendor, Vendor
 from tests.sage.acp.test_client import Editor, text
 from tests.silent_server import silent_server

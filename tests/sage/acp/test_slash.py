@@ -10,7 +10,7 @@ import acp
 import pytest
 from acp import helpers
 
-from lyra.sage.acp.sage_sessions import ELSEWHERE, is_command
+from lyra.sage.acp import ELSEWHERE, is_command
 from lyra.sage.commands.registry import ALIASES, COMMANDS
 from tests.sage.acp.test_client import Desk, call, text
 

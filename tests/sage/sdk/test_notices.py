@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lyra.errors import ConfigError
-from lyra.sage.sdk.sdk import PermissionRequest, RunOptions, SageAgentSDK, SageNotice, UnifiedRunOptions
+from lyra.sage.sdk import PermissionRequest, RunOptions, SageAgentSDK, SageNotice, UnifiedRunOptions
 from tests.sage.sdk.test_sdk import DONE, WRITE, call, place, sdk
 
 __all__ = ["place"]  # a fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lyra.sage.sdk.sdk import SageAgentSDK, query
+from lyra.sage.sdk import SageAgentSDK, query
 from tests.real_models import Answer, Call, FakeVendor, Vendor
 
 

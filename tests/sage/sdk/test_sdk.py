@@ -11,7 +11,7 @@ import pytest
 
 import lyra
 from lyra.errors import ConfigError, LyraError
-from lyra.sage.sdk.sdk import (
+from lyra.sage.sdk import (
     ExecutionResult,
     PermissionAnswer,
     PermissionRequest,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lyra.sage.terminal.draft import Draft, drafts_folder, take_left_over
+from lyra.sage.terminal.loop import Draft, drafts_folder, take_left_over
 
 
 @pytest.fixture(autouse=True)

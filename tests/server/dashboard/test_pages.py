@@ -18,7 +18,7 @@ from lyra import Kernel
 from lyra.kernel.supervision.child import Child
 from lyra.server.dashboard import pages
 from lyra.server.dashboard.layout import NAV
-from lyra.server.dashboard.routes import PAGES
+from lyra.server.site import PAGES
 from tests.agents.support import model_called
 from tests.server.dashboard.support import ADA, OPERATOR, VIEWER, Served, elements, logged_in, served, words
 from tests.server.http.support import TOKENS, echo, in_loop
@@ -411,7 +411,7 @@ def test_every_page_has_its_places():
     paths = {endpoint.path for endpoint in PAGES if endpoint.group == "pages"}
     for module in pkgutil.iter_modules(pages.__path__, "lyra.server.dashboard.pages."):
         for endpoint in import_module(module.name).ENDPOINTS:
-            assert endpoint in PAGES, f"give {module.name} a row in PAGES of server/dashboard/routes.py"
+            assert endpoint in PAGES, f"give {module.name} a row in PAGES of server/site.py"
     for item in NAV:
         place = f"{item.path} in NAV of server/dashboard/layout.py"
         assert item.path in paths, f"{place} leads to no page: the name of a page's Endpoint begins with `pages.`"

@@ -13,8 +13,7 @@ from lyra.lsp.texts import Document, TextChange, format_edits
 from lyra.vega.format.formatter import format_source
 from lyra.vega.lsp.completion import complete
 from lyra.vega.lsp.hover import hover, signature_help
-from lyra.vega.lsp.language import colour_words, diagnose, fixes_of
-from lyra.vega.lsp.navigation import definition, outline, references, rename
+from lyra.vega.lsp.language import colour_words, definition, diagnose, fixes_of, outline, references, rename
 from lyra.vega.lsp.project import Project
 from tests.cases import ALL
 

@@ -8,7 +8,7 @@ import pytest
 
 from lyra.lsp.texts import Place
 from lyra.vega.lsp.analysis import Analysis
-from lyra.vega.lsp.navigation import definition, references
+from lyra.vega.lsp.language import definition, references
 from lyra.vega.plan.names import Symbol as Resolved
 from lyra.vega.plan.names import Variable
 from lyra.vega.syntax.parser import parse_all

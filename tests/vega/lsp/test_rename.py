@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lyra.lsp.language import RenameRefused
-from lyra.vega.lsp.navigation import prepare, rename
+from lyra.vega.lsp.language import prepare, rename
 
 from .texts import project
 

@@ -12,8 +12,7 @@ from lyra.lsp.texts import format_edits
 from lyra.vega import format_source
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.hover import signature_help
-from lyra.vega.lsp.language import MODIFIERS, TYPES, colour_words, overlaps
-from lyra.vega.lsp.navigation import outline
+from lyra.vega.lsp.language import COLOUR_TYPES, MODIFIERS, colour_words, outline, overlaps
 
 from .texts import project
 
@@ -93,7 +92,7 @@ def test_colours_are_in_order_never_overlap_and_stay_on_their_line():
         assert token.at >= end
         end = token.at + token.length
         assert "\n" not in EVERYTHING[token.at : end]
-        assert token.type in TYPES
+        assert token.type in COLOUR_TYPES
         assert set(token.modifiers) <= set(MODIFIERS)
 
 

@@ -62,7 +62,7 @@ ENDS = {
 
 # Where a function is, by the word of its row.
 PLACES: dict[str, tuple[Mapping[str, Any], str]] = {
-    "pure": (NATIVES, "a function in FUNCTIONS of strings.py or lists.py, or in a table of natives.py, in vega/stdlib"),
+    "pure": (NATIVES, "a function in FUNCTIONS of strings.py, or in a table of natives.py, in vega/stdlib"),
     "vega": (PRELUDE, "a source in PRELUDE of vega/stdlib/table.py"),
     "effect": (HANDLERS, "a handler in LIBRARY of vega/runtime/library.py"),
 }

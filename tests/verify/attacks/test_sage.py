@@ -11,7 +11,7 @@ import pytest
 
 from lyra.agents.acp import updates
 from lyra.core.secrets.known_keys import KnownKeys
-from lyra.sage.acp import sage_sessions
+from lyra.sage import acp
 from lyra.sage.agent.worktrees import git as worktree_git
 from lyra.sage.project import rules
 from lyra.sage.session import snapshots
@@ -125,7 +125,7 @@ def test_no_text_acts_on_an_editor() -> None:
 @pytest.mark.slow
 def test_without_its_check_a_text_would_act_on_an_editor(monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted hole: texts are told as they come."""
-    monkeypatch.setattr(sage_sessions, "render_text", str)
+    monkeypatch.setattr(acp, "render_text", str)
     monkeypatch.setattr(updates, "render_text", str)
     assert screens.run(["an editor"]).effects != []
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lyra import vesper
-from lyra.vesper.evidence.speed import MEDIANS_KEPT, WINDOW, PathSpeed
-from lyra.vesper.evidence.state import EvidenceState
+from lyra.vesper.evidence.state import MEDIANS_KEPT, WINDOW, EvidenceState, PathSpeed
 from lyra.vesper.runtime import runtime as runtime_module
 
 NODE = """\

@@ -11,7 +11,7 @@ from acp import helpers, schema
 
 from lyra.agents.acp.editor_agent import EditorAgent
 from lyra.agents.headless.options import HeadlessOptions
-from lyra.sage.acp.sage_sessions import SageSessions
+from lyra.sage.acp import SageSessions
 from verify.attacks.sage.world import SageWorld
 
 __all__ = ["AttackedEditor", "talk"]

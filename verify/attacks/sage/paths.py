@@ -20,7 +20,7 @@ import acp
 from lyra.agents.acp.editor_agent import EditorAgent
 from lyra.agents.headless.options import HeadlessOptions
 from lyra.errors import LyraError
-from lyra.sage.acp.sage_sessions import SageSessions
+from lyra.sage.acp import SageSessions
 from lyra.sage.commands.registry import run_command
 from lyra.testing.mock import MockServer
 from verify.attacks.sage.editor import AttackedEditor, talk

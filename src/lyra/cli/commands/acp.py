@@ -26,7 +26,7 @@ from lyra.errors import ConfigError
 if TYPE_CHECKING:
     from lyra.agents.agent import Agent
     from lyra.kernel.kernel import Kernel
-    from lyra.sage.acp.sage_sessions import SessionServers
+    from lyra.sage.acp import SessionServers
 
 
 @click.command(cls=CliCommand, uses_trust=True)
@@ -116,7 +116,7 @@ def _session_servers(invocation: Invocation) -> SessionServers:
     """Return the MCP servers that the editor hands over, by the rules that Sage has for them."""
     from lyra.agents.headless.options import HeadlessOptions
     from lyra.agents.headless.setup import setup_of as headless_setup
-    from lyra.sage.acp.sage_sessions import SessionServers
+    from lyra.sage.acp import SessionServers
 
     def find_denied(folder: str) -> Any:
         return headless_setup(HeadlessOptions(folder=folder, trusted=invocation.trusts_folder)).permissions.denied
@@ -153,7 +153,7 @@ def sage_acp(ctx: click.Context, /, **given: Any) -> None:
     options = msgspec.structs.replace(options_of(given), trusted=invocation.trusts_folder)
 
     async def serve() -> None:
-        from lyra.sage.acp.sage_sessions import SageSessions
+        from lyra.sage.acp import SageSessions
 
         await serve_editor(SageSessions(options, settings=invocation.flags))
 

@@ -290,9 +290,8 @@ def status(invocation: Invocation, /, *, store: str | None, as_json: bool) -> No
 
 
 async def _read_report(invocation: Invocation, url: str) -> ClusterReport:
-    from lyra.cluster.observer import ClusterObserver
     from lyra.cluster.peers import PeerTls
-    from lyra.cluster.report import read_report
+    from lyra.cluster.report import ClusterObserver, read_report
 
     async with ClusterObserver(url, PeerTls.from_config(invocation.config)) as observer:
         return await read_report(observer)
@@ -360,7 +359,7 @@ def drain(invocation: Invocation, /, *, host: str, store: str | None, undo: bool
 async def _drain(url: str, host: str, *, undo: bool, as_json: bool) -> list[str]:
     """Set the state of a host, and wait until it has no shard; gives the shards that it has then."""
     from lyra.cluster.directory import DRAINING, UP
-    from lyra.cluster.observer import ClusterObserver
+    from lyra.cluster.report import ClusterObserver
 
     async with ClusterObserver(url) as observer:
         _check_drain(observer.view, host, undo=undo)

@@ -167,7 +167,7 @@ async def _serve_cluster(
 ) -> None:
     from lyra.cli.commands.cluster import check_reachable, find_cluster_url, warn_of_lease
     from lyra.cluster.joining import read_resources
-    from lyra.server.cluster.serve import ClusterServer
+    from lyra.server.cluster.front import ClusterServer
 
     url = find_cluster_url(invocation, None)
     check_reachable(invocation.config)

@@ -24,7 +24,7 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "fmt": Lazy("lyra.cli.vesper.source", "Give files of nodes one layout; comments stay."),
     "lsp": Lazy("lyra.cli.vesper.source", "Run the language server on stdin and stdout."),
     "mode": Lazy("lyra.cli.vesper.evidence", "Show or change the mode of a node."),
-    "prove": Lazy("lyra.cli.vesper.prove", "Prove the contracts of a node, or find an input that breaks one."),
+    "prove": Lazy("lyra.cli.vesper.source", "Prove the contracts of a node, or find an input that breaks one."),
     "replay": Lazy("lyra.cli.vesper.replay", "Go through a stored execution, change it and run on."),
     "repo": Lazy("lyra.cli.vesper.repo", "List, add and compare the nodes of folders or of the store."),
     "run": Lazy("lyra.cli.vesper.run", "Execute a node."),

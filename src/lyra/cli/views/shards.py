@@ -19,9 +19,8 @@ import msgspec
 
 from lyra.cli.render import moment, note
 from lyra.cli.views.rows import Folded, StoreRows
-from lyra.cluster.observer import ClusterObserver
 from lyra.cluster.peers import PeerTls
-from lyra.cluster.report import find_late_shards
+from lyra.cluster.report import ClusterObserver, find_late_shards
 from lyra.core.event import Event
 from lyra.errors import ConfigError, LyraError, NoCluster, StoreError
 from lyra.observe.history.calls import CallHistory

@@ -40,18 +40,16 @@ from lyra.errors import ConfigError, LyraError, Overloaded, ProcessError
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.base.waiting import resume
 from lyra.kernel.remote.acts import Acts
-from lyra.kernel.remote.agents import SharedAgents
 from lyra.kernel.remote.asks import Asks
 from lyra.kernel.remote.groups import SharedGroups
 from lyra.kernel.remote.handle import HandleAbroad
 from lyra.kernel.remote.loans import Loans
 from lyra.kernel.remote.messages import Messages
 from lyra.kernel.remote.part import CLIENT, RemotePart, RemoteState, home_of
-from lyra.kernel.remote.rates import SharedRates
 from lyra.kernel.remote.revoked import Revoked
 from lyra.kernel.remote.schedules import Schedules
-from lyra.kernel.remote.services import SharedServices
-from lyra.kernel.remote.shares import Shares
+from lyra.kernel.remote.services import SharedAgents, SharedServices
+from lyra.kernel.remote.shares import SharedRates, Shares
 from lyra.kernel.remote.ties import Ties
 
 if TYPE_CHECKING:

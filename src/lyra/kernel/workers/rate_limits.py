@@ -6,7 +6,7 @@ limit, and a caller that waits `retry_after_seconds` is admitted. An endpoint's 
 those before the default; a limit of 0 or less means none. Refused requests are not counted.
 
 Answers at once, never waits and never raises for a refused request: the caller decides what to do.
-In a shard of a cluster the home of a user and an endpoint answers, so that the answer is awaited (`remote.rates`).
+In a shard of a cluster the home of a user and an endpoint answers, so that the answer is awaited (`remote.shares`).
 The token buckets of models and agents are in `lyra.core.policies.rate`.
 """
 
@@ -239,7 +239,7 @@ class RateLimiter(Subsystem):
 
     def check_rate_limit(self, user_id: str, endpoint: str = "", *, record: bool = True) -> RateLimitResult:
         """Tell whether one more request fits now; if it does and `record`, it is counted. In a shard of a cluster it
-        has to be awaited: `remote.rates`."""
+        has to be awaited: `remote.shares`."""
         core = self._core
         core.raise_if_closed()
         config = self.get_config(user_id, endpoint)

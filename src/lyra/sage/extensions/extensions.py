@@ -36,8 +36,7 @@ from lyra.sage.extensions.extension_files import (
     markdown_files,
     one_line,
 )
-from lyra.sage.extensions.skills.skills import SKILL_FILE, Skills, files_beside, is_skill
-from lyra.sage.extensions.skills.tool import SkillTools
+from lyra.sage.extensions.skills.skills import SKILL_FILE, Skills, SkillTools, files_beside, is_skill
 
 if TYPE_CHECKING:
     from lyra.mcp.settings import ServerSettings

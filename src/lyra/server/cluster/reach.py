@@ -3,11 +3,15 @@
 A shard that is open on no host, because its host has died or is giving it away, is waited for: the directory is asked
 again until the shard is open somewhere. A request is passed on once, unless its shard certainly did not get it, or it
 only reads.
+
+`follow_all` is the events of all shards as one stream: the feed of each shard is read, and read on where the shard
+moves. The id of an event has a place for each shard, so a client that lost its connection goes on at any host.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import aclosing, suppress
@@ -19,16 +23,28 @@ from lyra.core.clock import SystemClock
 from lyra.core.limits import FRONT_ANSWERS_S, FRONT_WAIT_S
 from lyra.errors import Conflict, LyraError, NoSuchProcess, Overloaded, Unreachable
 from lyra.server.cluster.forwarding import AnswerStart, SentRequest, as_start, is_of_all, read_site
+from lyra.server.cluster.merge import EventPlaces, begin_events
 from lyra.server.cluster.sites import HTTP_CALL, Sites
+from lyra.server.http.app import COUNTED, headers_of
+from lyra.server.http.sse import Send
 
 if TYPE_CHECKING:
     from lyra.cluster.directory import View
     from lyra.cluster.host import Host
 
+
+_log: Final = logging.getLogger("lyra.server")
 _LOOK_S: Final = 0.1  # between two looks at the directory while a shard is open nowhere
 _BUSY: Final = 503
 
 Begin = Callable[[str | None], AsyncGenerator[Any, None]]
+_AGAIN_S: Final = 0.2  # before a feed that ended is read on
+_COUNTED_S: Final = 1.0  # that the others wait for the shard whose request is counted
+_WAITING_MAX: Final = 64  # events that a slow reader may leave
+_EVENT_ID: Final = "last-event-id"
+_AT: Final = b": at "
+_ID: Final = b"id: "
+_END: Final = b"\n\n"
 
 
 class ShardAnswer(NamedTuple):
@@ -189,3 +205,85 @@ class Reach:
         if not told:
             raise Overloaded("no shard of the cluster answers at the moment", hint="lyra cluster status says why")
         return told, sorted(requests.keys() - {answer.shard for answer in told})
+
+
+async def follow_all(reach: Reach, shards: Collection[str], request: SentRequest, send: Send) -> None:
+    """Write the events of all shards until the client leaves. A client that a shard refuses is refused."""
+    given = headers_of(request.scope).get(_EVENT_ID, "")
+    places = begin_events(given, list(shards))
+    told: asyncio.Queue[tuple[str, AnswerStart, bytes]] = asyncio.Queue(_WAITING_MAX)
+    counted, readers = asyncio.Event(), []
+    for number, shard in enumerate(shards):
+        sent = request.as_counted() if number else request
+        work = _read_on(reach, shard, sent, places[shard], told, counted)
+        readers.append(reach.sites.tasks.start(work, name=f"lyra-front-feed {shard}"))
+    ids, has_begun = EventPlaces(places), False
+    try:
+        while True:
+            shard, start, piece = await told.get()
+            if start.status != 200:  # of one that has begun the client reads no refusal: the stream ends
+                if not has_begun:
+                    await send({"type": "http.response.start", "status": start.status, "headers": start.headers})
+                await send({"type": "http.response.body", "body": b"" if has_begun else piece})
+                return
+            if not has_begun:
+                has_begun = True
+                await send({"type": "http.response.start", "status": start.status, "headers": start.headers})
+            if piece:
+                await send({"type": "http.response.body", "body": ids.tell(shard, piece) + _END, "more_body": True})
+    finally:
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+
+
+async def _read_on(
+    reach: Reach,
+    shard: str,
+    request: SentRequest,
+    place: str,
+    told: asyncio.Queue[Any],
+    counted: asyncio.Event,
+) -> None:
+    """Put the events of one shard into a queue, from a place on, wherever the shard is open. The caller has made one
+    request: the shard whose request is counted comes first, where it answers soon."""
+    if COUNTED in request.scope:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_COUNTED_S):
+                await counted.wait()
+    while True:
+        try:
+            async with aclosing(reach.read(shard, request.with_header(_EVENT_ID, place))) as pieces:
+                start = await anext(pieces)
+                if start.status == _BUSY:  # it is about to move: its next host is asked
+                    raise Overloaded(f"shard {shard} is about to move")
+                request = request.as_counted()
+                if start.status != 200:
+                    await told.put((shard, start, b"".join([bytes(piece) async for piece in pieces])))
+                    return
+                await told.put((shard, start, b""))
+                counted.set()
+                async with aclosing(_split_events(pieces)) as events:
+                    async for event in events:
+                        # With its place in a shard that is quiet the client misses nothing there afterwards.
+                        piece = _ID + event.removeprefix(_AT) if event.startswith(_AT) else event
+                        place = _read_id(piece) or place
+                        await told.put((shard, start, piece))
+        except Exception as error:  # noqa: BLE001 - whatever one shard meets, it is read on
+            if not isinstance(error, LyraError):  # else its host has died, or it is open nowhere yet
+                _log.exception("the events of shard %s cannot be read", shard)
+        await asyncio.sleep(_AGAIN_S)
+
+
+async def _split_events(pieces: AsyncGenerator[Any, None]) -> AsyncGenerator[bytes, None]:
+    """Yield the events of a stream, without what ends each."""
+    rest = b""
+    async for piece in pieces:
+        *events, rest = (rest + bytes(piece)).split(_END)
+        for event in events:
+            yield event
+
+
+def _read_id(event: bytes) -> str:
+    line = next((line for line in event.split(b"\n") if line.startswith(_ID)), b"")
+    return line[len(_ID) :].decode()

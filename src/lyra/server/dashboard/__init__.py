@@ -1,7 +1,7 @@
 """The dashboard: pages for people, rendered on the server and kept live by server-sent events.
 
-Start with `routes`, the table of the pages. A page reads the kernel and writes HTML; every act is a request that passes
-the guard of the API. How a page is written:
+`PAGES` in `lyra.server.site` is the table of the pages. A page reads the kernel and writes HTML; every act is a request
+that passes the guard of the API. How a page is written:
 
 `html`      `tag("p", text, class_="note", data_pid=pid)` and `join(…)` give `Html`; every other text is escaped
 `layout`    `page(call, title, *main, scripts=("x.js",), status=200, wide=False, lead="…")` is the whole answer, with

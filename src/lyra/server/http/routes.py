@@ -11,7 +11,6 @@ from typing import Final
 from lyra.server.http import compat
 from lyra.server.http.api import (
     agents,
-    history,
     interrupts,
     nodes,
     pipelines,
@@ -34,7 +33,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *traces.ENDPOINTS,
     *services.ENDPOINTS,
     *nodes.ENDPOINTS,
-    *history.ENDPOINTS,
+    *timelines.HISTORY_ENDPOINTS,
     *webhooks.ENDPOINTS,
     *compat.ENDPOINTS,
 )

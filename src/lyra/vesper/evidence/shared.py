@@ -22,8 +22,7 @@ from lyra.kernel.base.waiting import in_time
 from lyra.kernel.journal.rows import error_from_row, error_to_row
 from lyra.kernel.remote.part import RemotePart, drop_item, read_tables
 from lyra.vesper.evidence.modes import RELYING_ON_DIRECT, check_mode, find_promotion
-from lyra.vesper.evidence.speed import slow_alert
-from lyra.vesper.evidence.state import EvidenceState, NodeEvidence
+from lyra.vesper.evidence.state import EvidenceState, NodeEvidence, slow_alert
 
 if TYPE_CHECKING:
     from lyra.kernel import Kernel

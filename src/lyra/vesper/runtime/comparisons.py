@@ -23,8 +23,15 @@ from lyra.vesper.evidence.keys import TIER, FindProgram, evidence_key, list_call
 from lyra.vesper.evidence.modes import RELYING_ON_DIRECT, check_mode, find_promotion
 from lyra.vesper.evidence.reach import ReachPlan, watch
 from lyra.vesper.evidence.seen import ACCEPTED, SUCCEEDED, InputTexts, SeenInputs
-from lyra.vesper.evidence.speed import WINDOW, slow_alert
-from lyra.vesper.evidence.state import DURATION_BUCKETS_MS, EvidenceState, NodeEvidence, empty_spread, observe
+from lyra.vesper.evidence.state import (
+    DURATION_BUCKETS_MS,
+    WINDOW,
+    EvidenceState,
+    NodeEvidence,
+    empty_spread,
+    observe,
+    slow_alert,
+)
 from lyra.vesper.runtime.privacy import (
     Privacy,
     redact_differences,

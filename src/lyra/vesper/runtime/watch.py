@@ -5,7 +5,7 @@ same rows. An alert is a fact when its condition becomes true, once until it was
 by itself: a median, a 99th percentile and a longest time above what it says. A span is an Event of its own kind, of as
 many executions as the sample rate says.
 
-Whether a node became slower than its own past is watched for all nodes, in `evidence.speed`.
+Whether a node became slower than its own past is watched for all nodes, in `evidence.state`.
 
 `over_rate` holds `performance.rate_limit` by the kernel's rate limiter: `per_user` counts the executions of each user
 (the input `user_id`, or `user.id` of the context), `global` those of all. Both windows slide, and the counts are in the

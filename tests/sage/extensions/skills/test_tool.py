@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lyra import Agent, Kernel, tool
-from lyra.sage.extensions.skills.skills import Skills
-from lyra.sage.extensions.skills.tool import LISTED_CHARS_MAX, SkillTools
+from lyra.sage.extensions.skills.skills import LISTED_CHARS_MAX, Skills, SkillTools
 from lyra.tools.permissions import Permissions, Rule
 from tests.agents.support import Recorded, calls, run, says
 from tests.kernel.conftest import Crash

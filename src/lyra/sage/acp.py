@@ -1,4 +1,4 @@
-"""SageSessions: sessions of Sage in an editor, and one that is open: its LiveSession, its servers, its prompt.
+"""Sage in editors, by the Agent Client Protocol: sessions, and an open one with its LiveSession, servers and prompt.
 
 Sessions are those of `sage`: an editor can load one that began in a terminal. Each has its own folder, configuration
 and trust. Commands run in the sandbox, never in the editor's terminals: those are outside of it, and what a command
