@@ -168,6 +168,7 @@ def test_the_table_is_total():
     not_the_kernels |= {"vesper.results", "vesper.min_successes"}  # tests/cli/vesper
     not_the_kernels |= {f"sage.{limit}_budget_usd" for limit in ("daily", "session", "turn")}  # tests/sage/agent
     not_the_kernels |= {"sage.effort", "agent.max_tokens"}  # tests/sage/agent/test_unstopped.py
+    not_the_kernels |= {"sage.cluster"}  # tests/cluster/test_sage_tasks.py
     not_the_kernels |= {"sage.keys", "sage.notify", "sage.theme"}  # tests/sage/terminal/test_settings.py
     not_the_kernels |= {"sandbox.readable", "sandbox.writable"}  # tests/cli, tests/sage
     not_the_kernels |= {"search.url", "search.key"}  # tests/sage/agent/test_web_search.py

@@ -25,6 +25,7 @@ MANAGED_FOLDER: Final = "/etc/lyra"  # the machine's own rules, which can only t
 VARIABLES: Final = (  # those that name a file
     *("LYRA_KERNEL_STORE", "LYRA_AUDIT_FILE", "LYRA_LOG_FILE", "LYRA_SIM_SCRIPT"),
     *("LYRA_SERVER_TLS_CERT", "LYRA_SERVER_TLS_CLIENT_CA", "LYRA_SERVER_TLS_KEY", "LYRA_SERVER_TOKEN_FILE"),
+    *("LYRA_CLUSTER_TLS_CA", "LYRA_CLUSTER_TLS_CERT", "LYRA_CLUSTER_TLS_KEY"),
 )
 PRIVATE_NAME: Final = ".lyra"
 _ADDED_MAX: Final = 200  # paths that readers have named; of more the oldest are forgotten

@@ -77,7 +77,7 @@ STARTS = {"spawn", "start", "adopt", "Child", "Kernel", "ProcessPrograms"}  # ca
 INSIDE = {
     *("_Refused", "_Swapped", "Overtaken", "Stop", "Barrier", "GiveUp", "_Unfit", "_Bad", "RenameRefused"),
     *("Abandoned", "_Returned", "_NotPlain", "UnknownCommand", "BadPattern", "_NoForm", "TooDeep"),
-    *("ClientLeft", "HttpRefusal", "InvalidLine", "RpcError", "VendorPathMissed"),
+    *("CallRefused", "ClientLeft", "HttpRefusal", "InvalidLine", "RpcError", "VendorPathMissed"),
     *("AnswerTooLarge", "PatternTooLarge", "StopLookahead"),
     *("Again", "NotEarly", "TooManySteps", "Unsupported", "_PassOnError"),
     # of nodes: a failure of theirs leaves as an outcome
@@ -91,7 +91,11 @@ INSIDE = {
 }
 _START = re.compile(rf"\b({'|'.join(sorted(STARTS))})\s*[()]")  # what a text with such a call has
 NO_PROGRAMS = {"lyra.vesper.python.run:start", "lyra.vesper.direct.run:start", "lyra.vesper.reference.run:start"}
-NO_PROGRAMS |= {"lyra.sage.commands.settings:output", "lyra.server.http.api.interrupts:answer"}
+NO_PROGRAMS |= {
+    "lyra.sage.commands.settings:config",
+    "lyra.sage.commands.settings:output",
+    "lyra.server.http.api.interrupts:answer",
+}
 
 
 def test_every_program_that_lyra_starts_has_a_fixed_name():

@@ -347,9 +347,9 @@ def _ask_twice(patch):
     """A request that was answered is made once more."""
     ask = SharedServices._ask_one
 
-    async def twice(self, word, data, timeout_s):
-        await ask(self, word, data, timeout_s)
-        return await ask(self, word, data, timeout_s)
+    async def twice(self, *args, **kwargs):
+        await ask(self, *args, **kwargs)
+        return await ask(self, *args, **kwargs)
 
     patch.setattr(SharedServices, "_ask_one", twice)
 
