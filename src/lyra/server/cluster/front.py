@@ -48,6 +48,7 @@ FEED: Final = "events.follow"
 _SHARDS: Final = "/shards/"
 _RPC: Final = "a2a.request"
 _WEBHOOK: Final = "webhooks.add"
+_SHARED_ID: Final = SHARED_ID.encode()
 _MISSING: Final = "lyra-missing-shards"
 _encode: Final = msgspec.json.encode
 
@@ -174,7 +175,8 @@ class Front:
         shard = path.removeprefix(_SHARDS).partition("/")[0]
         if shard not in self._reach.host.view.shards:
             raise HttpRefusal(404, "there is no such shard", hint="GET /cluster lists them")
-        inside = {**scope, "root_path": f"{scope.get('root_path', '')}{_SHARDS}{shard}"}
+        headers = [pair for pair in scope["headers"] if pair[0] != _SHARED_ID]  # the front alone chooses such ids
+        inside = {**scope, "headers": headers, "root_path": f"{scope.get('root_path', '')}{_SHARDS}{shard}"}
         asked = Asked("", {}, query_of(scope["query_string"]), {}, body, Shards((shard,), lambda: (shard,)))
         return asked.at_shard(shard), inside, asked
 
