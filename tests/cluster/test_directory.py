@@ -133,6 +133,21 @@ def test_the_schema_of_a_store_is_no_cluster(postgres_server):  # noqa: F811
     PostgresStore(url).close()  # nothing was made there
 
 
+def test_a_cluster_has_the_shard_of_each_store_there(postgres_server):  # noqa: F811
+    """A store that was moved to a shard before the cluster was made would be opened by no host: too few are refused."""
+    url = new_url(postgres_server)
+    PostgresStore(f"{url}_s5").close()
+    with pytest.raises(ConfigError, match="store for shard s5") as told:
+        PostgresDirectory(url, shards=3)
+    assert told.value.hint is not None
+    assert "--shards 5" in told.value.hint
+    with pytest.raises(NoCluster):  # nothing was made
+        PostgresDirectory(url, make=False)
+    with closing(PostgresDirectory(url, shards=5)) as directory:
+        assert "s5" in directory.view().shards
+    PostgresDirectory(url).close()  # there is one now
+
+
 def test_a_schema_without_a_cluster_is_told(postgres_server):  # noqa: F811
     """A client of a database in which no host has made the cluster gets an error of its own."""
     with pytest.raises(NoCluster, match="no cluster") as told:

@@ -10,7 +10,7 @@ import pytest
 
 from lyra.cluster.calls import read_rows
 from lyra.core.clock import SystemClock
-from lyra.errors import ConfigError, Conflict, Denied, InvalidTransition, NoSuchInterrupt, StoreError
+from lyra.errors import ConfigError, Conflict, Denied, InvalidTransition, NoSuchInterrupt, NoSuchProcess, StoreError
 from lyra.kernel import Kernel
 from lyra.kernel.programs.context import Context
 from lyra.kernel.remote.part import home_of
@@ -58,6 +58,20 @@ def test_a_name_belongs_to_one_shard():
                 await client.spawn(waits, shard=shard, name="editor")
             with pytest.raises(Conflict, match=r"s1/.*, s2/"):
                 await client.whereis("editor")
+
+    run_cluster(main)
+
+
+def test_an_address_of_no_shard_is_told_at_once():
+    """No host will ever have it, so it is not waited for as a shard that moves is."""
+
+    async def main() -> None:
+        async with MemoryCluster("a", "b", programs=PROGRAMS) as world, asyncio.timeout(5):
+            for address in ("s9/p1", "/p1"):
+                with pytest.raises(NoSuchProcess, match="no shard"):
+                    await world.client.send(address, "hello")
+                with pytest.raises(NoSuchProcess, match="no shard"):
+                    await world.client.process(address).wait()
 
     run_cluster(main)
 

@@ -39,7 +39,16 @@ from lyra.core.message import Message
 from lyra.core.naming import PIPELINE, get_qualified_name
 from lyra.core.policies.policy import Supervision
 from lyra.core.rights.capability import Grant
-from lyra.errors import ConfigError, Conflict, DeadlineExceeded, LyraError, ProcessError, StoreError, Unreachable
+from lyra.errors import (
+    ConfigError,
+    Conflict,
+    DeadlineExceeded,
+    LyraError,
+    NoSuchProcess,
+    ProcessError,
+    StoreError,
+    Unreachable,
+)
 from lyra.kernel.base.tasks import Tasks, Writer
 from lyra.kernel.journal.rows import error_from_row
 from lyra.kernel.pipelines.declaration import PipelineConfig
@@ -269,6 +278,8 @@ class Cluster(SharedCalls):
         clock = self._clock
         until_s: float | None = None
         delay_s = _RETRY_FIRST_S
+        if shard not in self.view.shards:  # their number never changes
+            raise NoSuchProcess(f"there is no shard {shard[:80]!r}", hint="lyra cluster status lists them", shard=shard)
         while True:
             error: LyraError
             address = self.view.address_of(shard)

@@ -272,7 +272,10 @@ class PostgresDirectory:
                 raise ConfigError(
                     f"the cluster in {self.location} has {known} shards, which never changes", key="shards"
                 )
-            for number in range(1, (known or shards or SHARDS) + 1):
+            count = known or shards or SHARDS
+            if not known:
+                self._raise_if_left_out(ask, count)
+            for number in range(1, count + 1):
                 values = (f"s{number}", number)
                 ask("INSERT INTO shards VALUES (%s, %s, '', 0, 0, '', 1) ON CONFLICT DO NOTHING", values)
 
@@ -283,6 +286,22 @@ class PostgresDirectory:
             raise ConfigError(
                 f"{self.location} has a store already, and no cluster",
                 hint="make the cluster in another schema: ?schema=NAME behind its URL; lyra store move moves one",
+            )
+
+    def _raise_if_left_out(self, ask: Callable[..., list[tuple[Any, ...]]], count: int) -> None:
+        """Refuse a cluster without the shard that a store was moved to before: no host would ever open it."""
+        pattern = f"^{self.schema}_s([1-9][0-9]{{0,3}})$"
+        numbers = ask(
+            "SELECT substring(nspname FROM %s)::int FROM pg_namespace"
+            " WHERE nspname ~ %s AND to_regclass(format('%%I.journal', nspname)) IS NOT NULL",
+            (pattern, pattern),
+        )
+        last = max((int(number) for (number,) in numbers), default=0)
+        if last > count:
+            raise ConfigError(
+                f"there is a store for shard s{last} in {self.location}, and the cluster would have {count} shards",
+                hint=f"make it with at least so many: --shards {last}",
+                key="shards",
             )
 
     def url_of(self, shard: str) -> str:

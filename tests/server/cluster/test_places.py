@@ -54,6 +54,13 @@ def test_every_endpoint_and_every_rpc_has_a_place() -> None:
             assert field[0] == "(" or field in method.request.DESCRIPTOR.fields_by_name, method.name
 
 
+def test_an_address_without_a_pid_names_no_process() -> None:
+    """With an empty pid the path of a process would be that of the list of its shard."""
+    for request in (asked("processes.get", pid="s2/"), asked("processes.list", query=[("pid", "s2/")])):
+        with pytest.raises(NoSuchProcess, match="names no process"):
+            find_place(request)
+
+
 @pytest.mark.parametrize(
     ("request_", "place"),
     [

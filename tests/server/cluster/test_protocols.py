@@ -178,6 +178,11 @@ async def _webhooks(balancer: Balancer) -> None:
     rows = (await balancer.get("/api/processes?limit=1000"))["processes"]
     having = {row["pid"].partition("/")[0] for row in rows if row["pid"].endswith(webhook_id)}
     assert having == {"s1", "s2", "s3", "s4"}
+    chosen = {"lyra-webhook-id": "../x"}  # the header by which hosts tell each other one id
+    for path in ("/api/webhooks", "/shards/s1/api/webhooks"):
+        other = await balancer.ask("POST", path, json=kinds, headers=chosen)
+        assert other.json()["webhook_id"] not in ("../x", webhook_id)
+        assert (await balancer.ask("DELETE", f"{path}/{other.json()['webhook_id']}")).status_code == 200
     assert (await balancer.ask("DELETE", f"/api/webhooks/{webhook_id}")).status_code == 200
     assert (await balancer.get("/api/webhooks"))["webhooks"] == []
     refused = await balancer.ask("POST", "/api/webhooks", json={**kinds, "url": "http://127.0.0.1:1/x"})

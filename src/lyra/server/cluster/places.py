@@ -111,6 +111,8 @@ class Asked:
         if shard:
             if shard not in self.shards.names:
                 raise NoSuchProcess(f"there is no shard {shard[:80]!r}", pid=address[:200])
+            if not pid:  # its path would be that of the list
+                raise NoSuchProcess(f"{address[:80]!r} names no process", pid=address[:200])
             return self.at_shard(shard), pid
         check_unambiguous(pid, self.shards.names)
         owned = OwnedPid.read(pid)
