@@ -240,8 +240,8 @@ class Front:
             undo = request._replace(
                 scope={**request.scope, "method": "DELETE", "path": path, "raw_path": path.encode()}, body=b""
             )
-            made = [answer.shard for answer in told if answer.start.status < 400]
-            await asyncio.gather(*(self._reach.ask(shard, undo) for shard in made), return_exceptions=True)
+            accepted = [answer.shard for answer in told if answer.start.status < 400]
+            await asyncio.gather(*(self._reach.ask(shard, undo) for shard in accepted), return_exceptions=True)
         if errors:
             raise errors[0]
         return (failed or told)[0]
