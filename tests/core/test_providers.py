@@ -26,7 +26,7 @@ from lyra.models.names import model_name
 from lyra.models.pricing import Price, Prices, _find, context_window, list_published_names
 from lyra.models.provider import LLMProvider
 from lyra.models.settings import Timeouts, settings_of
-from lyra.sage.terminal.first_run import _set_up_lines, missing_variables
+from lyra.sage.terminal.loop import _set_up_lines, missing_variables
 from lyra.testing.mock import MockServer
 
 

@@ -27,9 +27,9 @@ _PATIENCE_S: Final = 10.0  # for a cluster that is to begin a sub-agent, which b
 async def be_placed(ctx: Any, told: dict[str, Any]) -> None:
     """Be a sub-agent of a session."""
     from lyra.agents.turn.loop import serve
-    from lyra.sage.agent.tasks.placed import placed_agent
+    from lyra.sage.agent.tasks.placed import make_placed_agent
 
-    await serve(ctx, placed_agent(told))
+    await serve(ctx, make_placed_agent(told))
 
 
 class LateHandle:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from lyra.cli.sage.start import logs_to_file
 from lyra.observe import configure_logs, logs
-from lyra.sage.terminal.log_file import logs_to_file
 
 
 def test_log_lines_and_warnings_go_to_the_file_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

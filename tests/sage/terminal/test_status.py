@@ -9,8 +9,7 @@ import pytest
 from lyra.sage.agent.figures import ContextFigures, ContextTokens
 from lyra.sage.terminal.echo import Folds
 from lyra.sage.terminal.facts import TerminalFacts
-from lyra.sage.terminal.first_run import missing_variables
-from lyra.sage.terminal.loop import Status, status_line
+from lyra.sage.terminal.loop import Status, missing_variables, status_line
 from lyra.sage.terminal.text.styled_lines import MARKS, strip_style
 
 FULL = Status("/home/me/lyra-agents", "main", 2, "anthropic/claude-sonnet-4-5", "default", 0.123, 5.0, 23)

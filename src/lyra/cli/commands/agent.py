@@ -331,7 +331,7 @@ async def with_servers(
 ) -> AsyncIterator[HeadlessOptions]:
     """Provide the options with the tools of MCP servers, and of `more`; where there is none, nothing of it is
     imported. They connect in the background; what is printed `waits` for them for a few seconds, and the first turn
-    does in any case. A session whose settings name a cluster for sub-agents has that one."""
+    does in any case. With a cluster in the settings they have that one."""
     if invocation.config.sage.cluster is not None and options.placer is None:
         import msgspec
 

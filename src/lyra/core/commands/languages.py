@@ -1,6 +1,6 @@
 """Programs whose arguments need their own parser: git, sed, awk, make, python …
 
-A judge finds the words of a call that run something, read other settings or write anywhere (`Reach`). Each judge
+A judge finds the words of a call that run something, read other settings or write anywhere (`OptionReach`). Each judge
 understands a small part of its program's language; everything else counts as code that cannot be checked.
 """
 
@@ -11,10 +11,17 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from lyra.core.commands.option_reach import ProgramOptions, Reach, find_reached, long_of, starts_programs, words_of
+from lyra.core.commands.option_reach import (
+    OptionReach,
+    ProgramOptions,
+    find_reached,
+    long_of,
+    starts_programs,
+    words_of,
+)
 from lyra.core.commands.options import BUILDER_JUDGES, zig_runs
 
-Judge = Callable[[Sequence[str]], Iterable[Reach]]
+Judge = Callable[[Sequence[str]], Iterable[OptionReach]]
 
 
 # ---------------------------------------------------------------- git
@@ -88,7 +95,7 @@ _GIT_READS: Final = words_of("--get --get-all --get-regexp --get-urlmatch --list
 _HERE: Final = (".", "/", "~", "file:")
 
 
-def _git(words: Sequence[str]) -> Iterable[Reach]:
+def _git(words: Sequence[str]) -> Iterable[OptionReach]:
     if len(words) < 2 or words[1] not in _GIT_EVERYDAY:
         return _git_reaches(words)
     for word in words:  # only long options make these commands reach further
@@ -97,56 +104,56 @@ def _git(words: Sequence[str]) -> Iterable[Reach]:
     return ()
 
 
-def _git_reaches(words: Sequence[str]) -> Iterator[Reach]:
+def _git_reaches(words: Sequence[str]) -> Iterator[OptionReach]:
     index = 1
     while index < len(words) and words[index][:1] == "-":
         word = words[index]
         following = words[index + 1] if index + 1 < len(words) else ""
         if word in ("-c", "--config-env"):
-            yield Reach(index + 2, following.partition("=")[2].lstrip("!"), code=word != "-c")
+            yield OptionReach(index + 2, following.partition("=")[2].lstrip("!"), code=word != "-c")
             yield from _git_helper(following, index + 2)
             index += 1
         elif word in _GIT_VALUED:
-            yield Reach(index + 2, code=word.startswith(_GIT_ELSEWHERE))
+            yield OptionReach(index + 2, code=word.startswith(_GIT_ELSEWHERE))
             index += 1
         elif word not in _GIT_PLAIN:
-            yield Reach(index + 1, word.partition("=")[2], code=word.startswith((*_GIT_ELSEWHERE, "--config")))
+            yield OptionReach(index + 1, word.partition("=")[2], code=word.startswith((*_GIT_ELSEWHERE, "--config")))
         index += 1
     if index >= len(words):
         return
     command, rest = words[index], words[index + 1 :]
     if command in _GIT_WHOLE:
-        yield Reach(len(words), code=command in _GIT_RUNS)
+        yield OptionReach(len(words), code=command in _GIT_RUNS)
         for word in rest if command == "filter-branch" else ():
-            yield Reach(len(words), word)
+            yield OptionReach(len(words), word)
     elif command not in _GIT_KNOWN:
-        yield Reach(len(words), begins=index + 1)
+        yield OptionReach(len(words), begins=index + 1)
     if command == "config":
         yield from _git_config(words, rest)
     if command == "worktree" and rest and rest[0] in ("add", "move"):
-        yield Reach(len(words))
+        yield OptionReach(len(words))
     if command in ("bisect", "submodule"):
         for place, word in enumerate(rest):
             if word in ("run", "foreach"):
-                yield Reach(min(index + place + 3, len(words)))
+                yield OptionReach(min(index + place + 3, len(words)))
     if command in ("push", "remote") and any(word.startswith(_HERE) for word in rest):
-        yield Reach(len(words))  # a local repository has settings and hooks of its own
+        yield OptionReach(len(words))  # a local repository has settings and hooks of its own
     if command in _GIT_FAR:
         for place, word in enumerate(rest, index + 1):
             yield from _git_helper(word, place + 1)
     if command == "merge-file" and not any(word in ("-p", "--stdout") for word in rest):
-        yield Reach(len(words))  # its first file is overwritten, wherever it lies
+        yield OptionReach(len(words))  # its first file is overwritten, wherever it lies
     yield from find_reached(words, _GIT_OF.get(command, _GIT_LONG), index + 1)
 
 
-def _git_helper(word: str, through: int) -> Iterator[Reach]:
+def _git_helper(word: str, through: int) -> Iterator[OptionReach]:
     """Yield the program that git starts for an address: the words of an `ext::` address, else `git-remote-NAME`."""
     match = _GIT_HELPER.fullmatch(word)
     if match is not None and match[1].lower() == "ext":
         words = [re.sub(r"%(.)", _ext_character, part) for part in _GIT_EXT_WORD.findall(match[2])]
-        yield Reach(through, shlex.join(words), code=not words)
+        yield OptionReach(through, shlex.join(words), code=not words)
     elif match is not None:
-        yield Reach(through, f"git-remote-{match[1]} {match[2]}")
+        yield OptionReach(through, f"git-remote-{match[1]} {match[2]}")
 
 
 def _ext_character(match: re.Match[str]) -> str:
@@ -155,11 +162,11 @@ def _ext_character(match: re.Match[str]) -> str:
     return {"s": "upload-pack", "S": "git-upload-pack", "G": "", "V": ""}.get(match[1], match[1])
 
 
-def _git_config(words: Sequence[str], rest: Sequence[str]) -> Iterator[Reach]:
+def _git_config(words: Sequence[str], rest: Sequence[str]) -> Iterator[OptionReach]:
     plain = [word for word in rest if word[:1] != "-"]
     wide = any(word.startswith(("-f", "--f", "--bl", "-e", "--ed")) for word in rest)
     if wide or (len(plain) > 1 and not _GIT_READS.intersection(rest)):
-        yield Reach(len(words), plain[-1].lstrip("!") if len(plain) > 1 else None)
+        yield OptionReach(len(words), plain[-1].lstrip("!") if len(plain) > 1 else None)
 
 
 # ---------------------------------------------------------------- sed, awk and make
@@ -205,7 +212,7 @@ def _is_plain_sed(script: str) -> bool:
     return True
 
 
-def _read_sed(words: Sequence[str]) -> Iterator[Reach]:
+def _read_sed(words: Sequence[str]) -> Iterator[OptionReach]:
     """Unknown options count as code: the word after one may be its value, or the script."""
     scripts: list[tuple[int, str]] = []
     plain: list[tuple[int, str]] = []
@@ -226,16 +233,16 @@ def _read_sed(words: Sequence[str]) -> Iterator[Reach]:
         if letter == "e":
             scripts.append((through, value or ""))
         elif letter == "i":  # writes
-            yield Reach(through)
+            yield OptionReach(through)
         elif letter == "f" or letter == "?" or (letter == "l" and not (value or "").isdecimal()):
-            yield Reach(through, code=True)
+            yield OptionReach(through, code=True)
         given |= letter in ("e", "f")
         index = through
     if not given and plain:
         scripts.append((plain[0][0] + 1, plain[0][1]))
     for through, script in scripts:
         if not _is_plain_sed(script):
-            yield Reach(through, code=True)
+            yield OptionReach(through, code=True)
 
 
 def _read_sed_option(word: str) -> tuple[str, str | None]:
@@ -250,7 +257,7 @@ def _read_sed_option(word: str) -> tuple[str, str | None]:
     return (rest[0] if rest[0] in "efli" else "?"), rest[1:] or None
 
 
-def _awk(words: Sequence[str]) -> Iterator[Reach]:
+def _awk(words: Sequence[str]) -> Iterator[OptionReach]:
     index = 1
     while index < len(words):
         word = words[index]
@@ -259,7 +266,7 @@ def _awk(words: Sequence[str]) -> Iterator[Reach]:
         elif word.startswith(("-F", "-v")):
             index += 1
         elif word[:1] == "-" and word != "--" and len(word) > 1:
-            yield Reach(len(words), code=True)  # a program in a file, a library, or an unknown option
+            yield OptionReach(len(words), code=True)  # a program in a file, a library, or an unknown option
             return
         else:
             break
@@ -269,34 +276,34 @@ def _awk(words: Sequence[str]) -> Iterator[Reach]:
     program = words[index]
     bare = program if "/" in program else _STRING.sub('""', program)  # a `/` may begin a pattern that hides a quote
     if len(program) > _SCRIPT_MAX or _AWK_RUNS.search(bare.replace("||", "")):
-        yield Reach(index + 1, code=True)
+        yield OptionReach(index + 1, code=True)
     elif _AWK_WRITES.search(bare):
-        yield Reach(index + 1)
+        yield OptionReach(index + 1)
 
 
-def _make(words: Sequence[str]) -> Iterator[Reach]:
+def _make(words: Sequence[str]) -> Iterator[OptionReach]:
     for index, word in enumerate(words[1:], 1):
         name, equals, value = word.partition("=")
         if "$" in word:  # a function of make's own, $(shell …)
-            yield Reach(index + 1, code=True)
+            yield OptionReach(index + 1, code=True)
         elif (
             equals
             and word[:1] != "-"
             and (_MAKE_NAMES.fullmatch(name) or name.rstrip()[-1:] == "!" or not _MAKE_VALUE.fullmatch(value))
         ):
-            yield Reach(index + 1, value)  # X!=rm runs it
+            yield OptionReach(index + 1, value)  # X!=rm runs it
 
 
-def _sqlite(words: Sequence[str]) -> Iterator[Reach]:
+def _sqlite(words: Sequence[str]) -> Iterator[OptionReach]:
     """Dot-commands, and SQL that calls a function that runs or writes, in any word."""
     for index, word in enumerate(words[1:], 1):
         order, _, value = word.lstrip().partition(" ")
         if order[:1] == "." and "\n" not in word and _SQLITE_SHELL.fullmatch(order):
-            yield Reach(index + 1, value)
+            yield OptionReach(index + 1, value)
         elif starts_programs(word, "sqlite"):
-            yield Reach(index + 1, code=True)
+            yield OptionReach(index + 1, code=True)
         elif (order[:1] == "." and order[1:2] not in ("", "/", ".")) or _SQLITE_WRITES.search(word):
-            yield Reach(index + 1)
+            yield OptionReach(index + 1)
 
 
 # ---------------------------------------------------------------- languages, files that are commands
@@ -315,30 +322,30 @@ def module_call(words: Sequence[str]) -> tuple[int, Sequence[str]]:
     return 0, ()
 
 
-def _python(words: Sequence[str]) -> Iterator[Reach]:
+def _python(words: Sequence[str]) -> Iterator[OptionReach]:
     """Modules that run their arguments: `python -m timeit CODE`."""
     _, called = module_call(words)
     if called and called[0].partition(".")[0] in _PYTHON_RUNS:
-        yield Reach(len(words), code=True)
+        yield OptionReach(len(words), code=True)
 
 
-def _files(words: Sequence[str]) -> Iterator[Reach]:
+def _files(words: Sequence[str]) -> Iterator[OptionReach]:
     """Programs that take a file name with a `|` for a command: `perl -pe 1 'rm x |'`, `convert '|rm x' y`."""
     for index, word in enumerate(words[1:], 1):
         text = word.strip()
         if "%pipe%" in text:
-            yield Reach(index + 1, text.partition("%pipe%")[2])
+            yield OptionReach(index + 1, text.partition("%pipe%")[2])
         elif text[:1] == "|" or text[-1:] == "|":
-            yield Reach(index + 1, text.strip("|"))
+            yield OptionReach(index + 1, text.strip("|"))
         elif ":|" in text:
-            yield Reach(index + 1, text.partition(":|")[2])
+            yield OptionReach(index + 1, text.partition(":|")[2])
 
 
-def _read_ed(words: Sequence[str]) -> Iterator[Reach]:
+def _read_ed(words: Sequence[str]) -> Iterator[OptionReach]:
     """Yield the command in a file's name that begins with `!`."""
     for index, word in enumerate(words[1:], 1):
         if word[:1] == "!":
-            yield Reach(index + 1, word[1:])
+            yield OptionReach(index + 1, word[1:])
 
 
 _COMPILER_WRITES: Final = re.compile(
@@ -347,16 +354,16 @@ _COMPILER_WRITES: Final = re.compile(
 )
 
 
-def _compiler(words: Sequence[str]) -> Iterator[Reach]:
+def _compiler(words: Sequence[str]) -> Iterator[OptionReach]:
     """Options in a file, which are not checked (`gcc @options`), and options whose file is in the same word."""
     for index, word in enumerate(words[1:], 1):
         if word[:1] == "@":
-            yield Reach(index + 1, code=True)
+            yield OptionReach(index + 1, code=True)
         elif word[:1] == "-" and _COMPILER_WRITES.fullmatch(word):
-            yield Reach(index + 1)
+            yield OptionReach(index + 1)
 
 
-def _zig(words: Sequence[str]) -> Iterator[Reach]:
+def _zig(words: Sequence[str]) -> Iterator[OptionReach]:
     """`zig cc` is a C compiler; other subcommands run what they have built."""
     yield from zig_runs(words)
     yield from _compiler(words)
@@ -365,111 +372,111 @@ def _zig(words: Sequence[str]) -> Iterator[Reach]:
 _CURL_FORMAT: Final = re.compile(r"^(?:-[A-Za-z#]*w ?|--wr[a-z-]*[= ])@")
 
 
-def _curl(words: Sequence[str]) -> Iterator[Reach]:
+def _curl(words: Sequence[str]) -> Iterator[OptionReach]:
     """`curl -w '%output{file}…'` writes what it is told to print; with `-w @file` the file says that."""
     for index, word in enumerate(words[1:], 1):
         if "%output{" in word:
-            yield Reach(index + 1)
+            yield OptionReach(index + 1)
         elif _CURL_FORMAT.search(" ".join(words[index : index + 2])):
-            yield Reach(index + 2)
+            yield OptionReach(index + 2)
 
 
 _LINKER: Final = re.compile(r"(?:-C|--codegen=?)?\s*(?:linker|link-args?)=(.*)", re.DOTALL)
 
 
-def _rustc(words: Sequence[str]) -> Iterator[Reach]:
+def _rustc(words: Sequence[str]) -> Iterator[OptionReach]:
     """`rustc -C linker=rm x.rs` runs the linker that it is given."""
     for index, word in enumerate(words[1:], 1):
         match = _LINKER.fullmatch(word)
         if match is not None:
-            yield Reach(index + 1, match[1])
+            yield OptionReach(index + 1, match[1])
 
 
-def _output_file(words: Sequence[str]) -> Iterator[Reach]:
+def _output_file(words: Sequence[str]) -> Iterator[OptionReach]:
     """Programs whose second plain word is a file that they write: `uniq a b`, `xxd a b`."""
     plain = [index for index, word in enumerate(words) if index and (word[:1] != "-" or word == "-")]
     if len(plain) > 1:
-        yield Reach(plain[1] + 1)
+        yield OptionReach(plain[1] + 1)
 
 
 _DATE_VALUED: Final = re.compile(r"-[uR]*[dfr]|--(?:date|file|reference)")  # the next word is its value
 
 
-def _date(words: Sequence[str]) -> Iterator[Reach]:
+def _date(words: Sequence[str]) -> Iterator[OptionReach]:
     """`date 010100002020` sets the clock; a format begins with `+`."""
     for index, word in enumerate(words[1:], 1):
         if word[:1] not in "-+" and not _DATE_VALUED.fullmatch(words[index - 1]):
-            yield Reach(index + 1)
+            yield OptionReach(index + 1)
 
 
-def _find_changed_words(words: Sequence[str]) -> Iterator[Reach]:
+def _find_changed_words(words: Sequence[str]) -> Iterator[OptionReach]:
     """Programs that print without a plain word, and change what such a word names: `hostname NAME`."""
     for index, word in enumerate(words[1:], 1):
         if word[:1] != "-":
-            yield Reach(index + 1)
+            yield OptionReach(index + 1)
 
 
-def _sysctl(words: Sequence[str]) -> Iterator[Reach]:
+def _sysctl(words: Sequence[str]) -> Iterator[OptionReach]:
     """`sysctl name=value` sets, with and without `-w`."""
     for index, word in enumerate(words[1:], 1):
         if "=" in word and word[:1] != "-":
-            yield Reach(index + 1)
+            yield OptionReach(index + 1)
 
 
 _SHOWS: Final = words_of("status show show-timesync timesync-status list-timezones list-locales list-keymaps")
 
 
-def _control(words: Sequence[str]) -> Iterator[Reach]:
+def _control(words: Sequence[str]) -> Iterator[OptionReach]:
     """`timedatectl set-time`, `hostnamectl hostname NAME`: all subcommands but those that show."""
     plain = [index for index, word in enumerate(words) if index and word[:1] != "-"]
     if plain and words[plain[0]] not in _SHOWS and not words[plain[0]].startswith("list-"):
-        yield Reach(len(words))
+        yield OptionReach(len(words))
 
 
-def _rename(words: Sequence[str]) -> Iterator[Reach]:
+def _rename(words: Sequence[str]) -> Iterator[OptionReach]:
     """Yield the code that the rename of Perl is given: its first plain word."""
     for index, word in enumerate(words[1:], 1):
         if starts_programs(word, "perl"):
-            yield Reach(index + 1, code=True)
+            yield OptionReach(index + 1, code=True)
         if word[:1] != "-":
             return
 
 
-def _deno(words: Sequence[str]) -> Iterator[Reach]:
+def _deno(words: Sequence[str]) -> Iterator[OptionReach]:
     if "eval" in words[1:2]:
-        yield Reach(len(words), code=any(starts_programs(word, "javascript") for word in words[2:]))
+        yield OptionReach(len(words), code=any(starts_programs(word, "javascript") for word in words[2:]))
 
 
-def _mix(words: Sequence[str]) -> Iterator[Reach]:
+def _mix(words: Sequence[str]) -> Iterator[OptionReach]:
     if "eval" in words[1:2]:
-        yield Reach(len(words), code=True)
+        yield OptionReach(len(words), code=True)
 
 
-def _zip(words: Sequence[str]) -> Iterator[Reach]:
+def _zip(words: Sequence[str]) -> Iterator[OptionReach]:
     """Yield the command in an option of two letters, after others or before its value: `-rTT 'rm x'`, `-TT'rm x'`."""
     for index, word in enumerate(words[1:], 1):
         before, option, value = word.partition("TT")
         if option and before[:1] == "-" and before[:2] != "--":
             value = value.lstrip("=")
             yield (
-                Reach(index + 1, value)
+                OptionReach(index + 1, value)
                 if value
-                else Reach(index + 2, words[index + 1] if index + 1 < len(words) else "")
+                else OptionReach(index + 2, words[index + 1] if index + 1 < len(words) else "")
             )
 
 
-def _gh(words: Sequence[str]) -> Iterator[Reach]:
+def _gh(words: Sequence[str]) -> Iterator[OptionReach]:
     """`gh alias set --shell x 'rm y'`, `gh config set pager 'rm y'`: commands that a later call runs."""
     plain = [word for word in words[1:] if word[:1] != "-" or word == "-"]
     if plain[:1] in (["alias"], ["config"]) and ("set" in plain or "import" in plain):
-        yield Reach(len(words), code="import" in plain or "-" in plain)
+        yield OptionReach(len(words), code="import" in plain or "-" in plain)
         for word in plain[2:]:
-            yield Reach(len(words), word.lstrip("!"))
+            yield OptionReach(len(words), word.lstrip("!"))
 
 
-def _crontab(words: Sequence[str]) -> Iterator[Reach]:
+def _crontab(words: Sequence[str]) -> Iterator[OptionReach]:
     if "-l" not in words:
-        yield Reach(len(words), code=True)  # its lines run later
+        yield OptionReach(len(words), code=True)  # its lines run later
 
 
 # Their judges find files that are written and settings that are changed, and nothing that is run.

@@ -18,7 +18,7 @@ _BEGINS: Final = frozenset("-+")
 _SETTING: Final = re.compile(r"^(?:exec|[A-Za-z][A-Za-z0-9_-]*[.:][A-Za-z0-9_.:-]*)=!?")
 
 
-class Reach(NamedTuple):
+class OptionReach(NamedTuple):
     """What a part of a call does beyond the program itself. `through`: a rule has to name this many words; `run`: a
     shell text that is run; `code`: code of another form is run; `begins`: a command begins at this word or later."""
 
@@ -81,7 +81,7 @@ def _takes_next(word: str, options: ProgramOptions) -> bool:
     return place_of_letter == len(word)
 
 
-def find_reached(words: Sequence[str], options: ProgramOptions, index: int) -> Iterator[Reach]:
+def find_reached(words: Sequence[str], options: ProgramOptions, index: int) -> Iterator[OptionReach]:
     bundle = options.bundle and len(words) > 1 and words[1][:1] != "-"  # tar's old way: letters without a dash
     last = count_own_words(words, options) if options.leading else len(words)
     while index < last:
@@ -105,46 +105,46 @@ def find_reached(words: Sequence[str], options: ProgramOptions, index: int) -> I
         elif bundle and index == 1:
             yield from _read_bundle(words, options)
         elif options.plus and word[:1] == "+" and len(word) > 1:
-            yield Reach(index + 1, code=True)
+            yield OptionReach(index + 1, code=True)
         index += 1
 
 
-def _dashes(word: str, following: str, options: ProgramOptions, index: int) -> Reach | None:
+def _dashes(word: str, following: str, options: ProgramOptions, index: int) -> OptionReach | None:
     """Return a long option with one dash."""
     name, equals, value = word.partition("=")
     through, value = (index + 1, value) if equals else (index + 2, following)
     if name in options.dashes_run:
-        return Reach(through, value.replace(",", " ") if options.commas else value)
+        return OptionReach(through, value.replace(",", " ") if options.commas else value)
     if name in options.dashes_unread:
-        return Reach(through, code=True)
-    return Reach(index + 1) if name in options.dashes_wide else None
+        return OptionReach(through, code=True)
+    return OptionReach(index + 1) if name in options.dashes_wide else None
 
 
-def _read_bundle(words: Sequence[str], options: ProgramOptions) -> Iterator[Reach]:
+def _read_bundle(words: Sequence[str], options: ProgramOptions) -> Iterator[OptionReach]:
     """tar's old way: the values of the letters are the words that follow, in their order."""
     index = 1
     for letter in words[1]:
         if letter in options.runs or letter in options.valued:
             index += 1
         if letter in options.runs:
-            yield Reach(index + 1, words[index] if index < len(words) else None, code=index >= len(words))
+            yield OptionReach(index + 1, words[index] if index < len(words) else None, code=index >= len(words))
         elif letter in options.wide:
-            yield Reach(index + 1)
+            yield OptionReach(index + 1)
 
 
-def _long(word: str, following: str, options: ProgramOptions, index: int) -> Iterator[Reach]:
+def _long(word: str, following: str, options: ProgramOptions, index: int) -> Iterator[OptionReach]:
     name, equals, value = word[2:].partition("=")
     if name in options.known or not name:
         return
     through, value = (index + 1, value) if equals else (index + 2, following)
     if name in options.long_runs:
-        yield Reach(through, _command_in(value))
+        yield OptionReach(through, _command_in(value))
     elif name in options.long_code:
-        yield Reach(through, code=starts_programs(value, options.language))
+        yield OptionReach(through, code=starts_programs(value, options.language))
     elif name in options.long_unread:
-        yield Reach(through, code=True)
+        yield OptionReach(through, code=True)
     elif name in options.long_wide:
-        yield Reach(through)
+        yield OptionReach(through)
 
 
 def _command_in(value: str) -> str:
@@ -152,7 +152,7 @@ def _command_in(value: str) -> str:
     return _SETTING.sub("", value, count=1)
 
 
-def _short(letters: str, following: str, options: ProgramOptions, index: int) -> Iterator[Reach]:
+def _short(letters: str, following: str, options: ProgramOptions, index: int) -> Iterator[OptionReach]:
     meant = options.runs + options.code + options.unread + options.wide + options.valued
     for place, letter in enumerate(letters):
         if letter not in meant:
@@ -160,18 +160,20 @@ def _short(letters: str, following: str, options: ProgramOptions, index: int) ->
         rest = letters[place + 1 :]
         through, value = (index + 1, rest) if rest else (index + 2, following)
         if letter in options.runs:
-            yield Reach(through, re.split(r"[= ]", value, maxsplit=1)[-1] if letter == "o" else _command_in(value))
+            yield OptionReach(
+                through, re.split(r"[= ]", value, maxsplit=1)[-1] if letter == "o" else _command_in(value)
+            )
             return
         if letter in options.code:
             if rest and all(other in options.code for other in rest):
                 continue  # node -pe
-            yield Reach(through, code=starts_programs(value, options.language))
+            yield OptionReach(through, code=starts_programs(value, options.language))
             return
         if letter in options.unread:
-            yield Reach(through, code=True)
+            yield OptionReach(through, code=True)
             return
         if letter in options.wide:
-            yield Reach(through)
+            yield OptionReach(through)
             return
         if letter in options.valued:
             return

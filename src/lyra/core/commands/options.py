@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from lyra.core.commands.option_reach import ProgramOptions, Reach, long_of, words_of
+from lyra.core.commands.option_reach import OptionReach, ProgramOptions, long_of, words_of
 
 _SWIFT: Final = ProgramOptions(
     dashes_run=words_of("-driver-use-frontend-path -ld-path -use-ld -load-plugin-executable"),
@@ -89,11 +89,11 @@ _ZIG_STEPS: Final = words_of("install uninstall test")
 _ZIG_VALUES: Final = words_of("all new failures line none auto on off")  # of `--summary` and `--color`
 
 
-def _msbuild(words: Sequence[str]) -> Iterator[Reach]:
+def _msbuild(words: Sequence[str]) -> Iterator[OptionReach]:
     """Properties, which may be commands, switches that load or write files, and files of further switches (`@file`)."""
     for index, word in enumerate(words[1:], 1):
         if word[:1] == "@":
-            yield Reach(index + 1, code=True)
+            yield OptionReach(index + 1, code=True)
             continue
         switch = _SWITCH.fullmatch(word) or _LONG_SWITCH.fullmatch(word)
         name = switch[1].lower() if switch is not None else ""
@@ -101,62 +101,62 @@ def _msbuild(words: Sequence[str]) -> Iterator[Reach]:
             continue
         through = index + 1 if switch[2] else index + 2
         value = switch[2] or (words[index + 1] if index + 1 < len(words) else "")
-        yield Reach(through, code=name in _PROPERTIES and _DISGUISES.search(value) is not None)
+        yield OptionReach(through, code=name in _PROPERTIES and _DISGUISES.search(value) is not None)
 
 
-def _dotnet(words: Sequence[str]) -> Iterator[Reach]:
+def _dotnet(words: Sequence[str]) -> Iterator[OptionReach]:
     """Yield the switches of MSBuild, subcommands that run a program (an unknown one is the program `dotnet-NAME`), and
     the path of a library that is run."""
     first = next((index for index, word in enumerate(words[1:], 1) if word not in _DOTNET_FLAGS), len(words))
     yield from _running(words, first, _DOTNET_BUILDS)
     for index, word in enumerate(words[1:], 1):
         if word.lower().endswith(_LIBRARY):
-            yield Reach(index + 1)
+            yield OptionReach(index + 1)
     yield from _msbuild(words)
 
 
-def _running(words: Sequence[str], first: int, builds: frozenset[str]) -> Iterator[Reach]:
+def _running(words: Sequence[str], first: int, builds: frozenset[str]) -> Iterator[OptionReach]:
     """Yield the subcommand, if it may run something; behind options every word that may be one."""
     if first >= len(words) or words[first] in builds:
         return
     if words[first][:1] != "-":
-        yield Reach(first + 1)
+        yield OptionReach(first + 1)
         return
     for index, word in enumerate(words[first:], first):
         if word[:1] != "-":
-            yield Reach(index + 1)
+            yield OptionReach(index + 1)
 
 
-def _swift(words: Sequence[str]) -> Iterator[Reach]:
+def _swift(words: Sequence[str]) -> Iterator[OptionReach]:
     """Subcommands that run what was built, and scripts."""
     yield from _running(words, 1, _SWIFT_BUILDS)
     yield from _files_of_options(words)
 
 
-def _files_of_options(words: Sequence[str]) -> Iterator[Reach]:
+def _files_of_options(words: Sequence[str]) -> Iterator[OptionReach]:
     for index, word in enumerate(words[1:], 1):
         if word[:1] == "@":
-            yield Reach(index + 1, code=True)
+            yield OptionReach(index + 1, code=True)
 
 
-def zig_runs(words: Sequence[str]) -> Iterator[Reach]:
+def zig_runs(words: Sequence[str]) -> Iterator[OptionReach]:
     """Subcommands that run something, and steps of `zig build`, which may be named anything."""
     if words[1:2] and words[1] in _ZIG_RUNS:
-        yield Reach(2)
+        yield OptionReach(2)
     if words[1:2] == ["build"]:
         for index, word in enumerate(words[2:], 2):
             if word == "--" or (word[:1] != "-" and word not in _ZIG_STEPS and word not in _ZIG_VALUES):
-                yield Reach(index + 1)
+                yield OptionReach(index + 1)
 
 
-def _xcodebuild(words: Sequence[str]) -> Iterator[Reach]:
+def _xcodebuild(words: Sequence[str]) -> Iterator[OptionReach]:
     """Build settings: `CC=rm`."""
     for index, word in enumerate(words[1:], 1):
         if _SETTING.fullmatch(word) or (word[:1] == "-" and "=" in word):
-            yield Reach(index + 1, code="-wrapper" in word)
+            yield OptionReach(index + 1, code="-wrapper" in word)
 
 
-BUILDER_JUDGES: Final[dict[str, Callable[[Sequence[str]], Iterator[Reach]]]] = {
+BUILDER_JUDGES: Final[dict[str, Callable[[Sequence[str]], Iterator[OptionReach]]]] = {
     "swift": _swift,
     "swiftc": _files_of_options,
     "dotnet": _dotnet,

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from lyra.core.commands.languages import JUDGES, ONLY_WRITE, Judge, module_call
-from lyra.core.commands.option_reach import ProgramOptions, Reach, count_own_words, find_reached, words_of
+from lyra.core.commands.option_reach import OptionReach, ProgramOptions, count_own_words, find_reached, words_of
 from lyra.core.commands.options import OPTIONS
 
 # Programs without an option that runs or writes anything: a wildcard may expand to a file name that is an option.
@@ -285,7 +285,7 @@ def _plan_of(name: str) -> _Plan:
 _PLANS: Final = {name: _plan_of(name) for name in PROGRAMS}
 
 
-def reaches(words: Sequence[str]) -> list[Reach]:
+def reaches(words: Sequence[str]) -> list[OptionReach]:
     """Everything that this call does beyond the program itself."""
     name = program_name(words[0])
     plan = _PLANS.get(name)
@@ -303,20 +303,20 @@ def reaches(words: Sequence[str]) -> list[Reach]:
     return all_reaches
 
 
-def _run_by_word(name: str, words: Sequence[str]) -> Iterator[Reach]:
+def _run_by_word(name: str, words: Sequence[str]) -> Iterator[OptionReach]:
     """`poetry run rm x`, `docker exec -it c rm x`: after options, any later word may begin the inner command."""
     if name in _INSIDE:
         index = next((index for index, word in enumerate(words) if word in _INSIDE[name]), 0)
         if index:
-            yield Reach(index + 1, begins=index + 1)
+            yield OptionReach(index + 1, begins=index + 1)
         return
     index = _runner_in(words, _RUNNERS[name])
     if index:
         after = index + 1
         if after < len(words) and words[after][:1] == "-":
-            yield Reach(len(words), begins=after)
+            yield OptionReach(len(words), begins=after)
         else:
-            yield Reach(len(words), " ".join(words[after:]))
+            yield OptionReach(len(words), " ".join(words[after:]))
 
 
 def _runner_in(words: Sequence[str], runners: frozenset[str]) -> int:

@@ -123,7 +123,7 @@ def is_own(path: str, *, hidden: bool = False) -> bool:
     # Lyra's hidden places as of the last second, or of now where one of the folders has changed: a file tool asks for
     # each path, and a user may have many sessions.
     folders = own.hidden
-    changed_ns = tuple(map(_changed_ns, folders))
+    changed_ns = tuple(map(_read_change_ns, folders))
     known = _recent.get(folders)
     now = _CLOCK.monotonic()
     if known is None or now >= known.until or known.changed_ns != changed_ns:
@@ -144,7 +144,7 @@ class _Recent(NamedTuple):
 _recent: Final[dict[tuple[str, ...], _Recent]] = {}
 
 
-def _changed_ns(folder: str) -> int:
+def _read_change_ns(folder: str) -> int:
     try:
         return os.stat(folder).st_mtime_ns
     except OSError:

@@ -56,7 +56,7 @@ def open_desk(kernel: Kernel) -> None:
     kernel.parts[WORK_DESK] = ShardDesk(kernel)
 
 
-class Shards(Protocol):
+class ShardDesks(Protocol):
     """What is needed of a host."""
 
     view: Any
@@ -67,7 +67,7 @@ class Shards(Protocol):
 class SharedWorkerCalls:
     """The WorkerService of a host of a cluster."""
 
-    def __init__(self, host: Shards) -> None:
+    def __init__(self, host: ShardDesks) -> None:
         self._host = host
         self._tasks = Tasks()
         self._turn = 0

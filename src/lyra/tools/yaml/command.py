@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from lyra.core.checking.check import Report
 from lyra.core.checking.document import Path
-from lyra.core.commands.option_reach import Reach, count_own_words, words_of
+from lyra.core.commands.option_reach import OptionReach, count_own_words, words_of
 from lyra.core.commands.options import OPTIONS
 from lyra.core.commands.programs import GREEDY, OTHER_SHELLS, SHELLS, program_name, reaches
 from lyra.core.rights.capability import Capability, Grant
@@ -267,7 +267,7 @@ def values_become_code(words: Sequence[Template], argv: Sequence[str], plain: Se
     return bool(_beyond(argv[skipped:]) - _beyond(plain[skipped:]))
 
 
-def _beyond(argv: Sequence[str]) -> set[Reach]:
+def _beyond(argv: Sequence[str]) -> set[OptionReach]:
     return set(reaches(argv)) if argv else set()
 
 
@@ -331,7 +331,7 @@ def _is_code(name: str, words: Sequence[Template], index: int) -> bool:
         return False
     plain = [_fill(word, _PLAIN_VALUES[0]) for word in words]
 
-    def beyond(value: str) -> set[Reach]:
+    def beyond(value: str) -> set[OptionReach]:
         return _beyond([*plain[:index], _fill(words[index], value), *plain[index + 1 :]])
 
     usual = set.intersection(*map(beyond, _PLAIN_VALUES))

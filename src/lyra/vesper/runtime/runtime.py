@@ -48,10 +48,17 @@ from lyra.vesper.repository.versions import is_new
 from lyra.vesper.runtime.comparisons import Comparisons
 from lyra.vesper.runtime.entries import EventEntry, ScheduleState
 from lyra.vesper.runtime.kernel_thread import KernelThread
-from lyra.vesper.runtime.node_process import PART, ExecutionOrder, execution_of, inputs_digest, node_process
 from lyra.vesper.runtime.paths import DirectPath, ExecutionPath, PythonPath
 from lyra.vesper.runtime.privacy import Privacy, redact_fields, redact_outcome, redaction_of
-from lyra.vesper.runtime.recording import ExecutionRecords, StoredTrace
+from lyra.vesper.runtime.recording import (
+    PART,
+    ExecutionOrder,
+    ExecutionRecords,
+    StoredTrace,
+    execution_of,
+    inputs_digest,
+    node_process,
+)
 from lyra.vesper.runtime.results import ResultStore, open_results
 from lyra.vesper.runtime.watch import NodeWatch, over_rate, watch_of
 from lyra.vesper.values.json_values import from_json, to_json

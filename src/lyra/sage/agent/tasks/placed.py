@@ -3,7 +3,7 @@
 A sub-agent in the background keeps its process in the session (the stand-in), with its requests, notices and figures;
 where it is placed, each of its turns is one effect: the agent on the cluster is asked, under the key of the effect, and
 answers once, whichever side is killed meanwhile. It has no more than it would have here: its model, the rights and the
-permissions of its caller, and a budget that lies inside what the session has left. No person is there to answer its
+permissions of its caller, and a budget that lies inside what the session has left. No person answers its
 questions, so a call that needs an answer is denied. The session knows the cluster as a `Placer`.
 """
 
@@ -114,7 +114,7 @@ def tell_host(
     }
 
 
-def placed_agent(told: Mapping[str, Any]) -> AgentDeclaration:
+def make_placed_agent(told: Mapping[str, Any]) -> AgentDeclaration:
     """Return the agent of a sub-agent on the host that runs it."""
     from lyra.tools.builtin.ask_user import todo_tools
     from lyra.tools.builtin.web_fetch import follows, web_tools
@@ -140,7 +140,7 @@ def placed_agent(told: Mapping[str, Any]) -> AgentDeclaration:
 
 
 class PlacedTurns:
-    """The turns of one placed sub-agent, made in its stand-in: the `elsewhere` of its agent."""
+    """The turns of one placed sub-agent, made in its stand-in."""
 
     def __init__(self, placer: Placer | None, spec: TaskSpec) -> None:
         self._placer = placer
@@ -166,7 +166,7 @@ class PlacedTurns:
                 for scope in scopes:  # those before a refusal are settled, too
                     reservations.append((scope, scope.reserve(most)))  # noqa: PERF401
                 told = await self._ask(turn, placer, content, idempotency_key)
-                spent = _spent_since(told, before)
+                spent = _usage_since(told, before)
                 if told.get("error") is not None:
                     error = error_from_row(told["error"])
                     vars(error)["usage"] = spent
@@ -232,7 +232,7 @@ class PlacedTurns:
             core.publish(process.pid, "model.called", record.to_data())
 
 
-def _spent_since(told: Mapping[str, Any], before: Usage) -> Usage:
+def _usage_since(told: Mapping[str, Any], before: Usage) -> Usage:
     """Return what an answer has cost: what the agent has spent in all, without what was settled here before."""
     all_spent = Usage.of(told.get("spent") or {})
     names = ("usd", "input_tokens", "output_tokens", "llm_calls", "tool_calls")
