@@ -38,8 +38,11 @@ VAGUE_NAMES_MAX = 4  # two public parameters and two methods that several module
 
 # Ratchets of the grain: the counts only go down and the mean only goes up, but for new parts of the system, whose files
 # and lines are added here.
-# The cluster: 29 files of 7 750 lines, 690 of its commands, and 1 850 of what kernel, store and views do for it.
-LINES_MAX = 248_186  # 237 756 before it, 215 890 before those, nodes (1 740) and turns of Sage that go on by themselves
+# The cluster: 29 files of 7 750 lines, 690 of its commands, and 1 850 of what kernel, store and views do for it. Then
+# one server on all hosts (2 500, with the pages of all shards 900), agents, pipelines, workers, nodes of other shards
+# (1 600), TLS between hosts, logins and rates over them (700).
+LINES_MAX = 254_600  # 248 186 before those servers, 237 756 before clusters, 215 890 before nodes (1 740) and turns of
+# Sage that go on by themselves
 # 907 before the cluster, 920 before Vesper's prover (16 files), inputs (8), functions, transactions (13), editors (8).
 FILES_MAX = 946
 MEAN_LINES_MIN = 262
@@ -48,7 +51,7 @@ ONE_IMPORTER_MAX = 162  # 150 before the cluster, whose parts `Remote` and `Host
 LONG_FILES_MAX = 0
 LONG_FUNCTIONS_MAX = 1  # the machine of Vega, which is generated
 SHORT_AND_CALLED_ONCE_MAX = (
-    1323  # 1302 before the cluster: handlers of calls and of a kernel's moments, by name in tables
+    1353  # 1302 before the cluster: handlers of calls, places, merges and a kernel's moments, by name in tables
 )
 NO_VERBS_MAX = 0
 NOUNS_MAX = 0
