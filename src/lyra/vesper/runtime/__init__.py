@@ -1,1 +1,1 @@
-"""Nodes at work: in a kernel, in one of five modes. Start at `runtime`; `node_process` is a node with effects."""
+"""Nodes at work: in a kernel, in one of five modes. Start at `runtime`; `recording` also has the process of a node."""
