@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from lyra.store.protocol import Lease, make_lost_conflict
 from tests.server.http.support import ADA, Served, client, echo, events_of, in_loop, scripted, served, serving, text_of
 
 CHAT = "/api/agents/echo/chat"
@@ -45,6 +46,22 @@ async def test_a_stream_is_read_on_after_any_event_also_after_its_end(parts: Ser
 
 
 SLOW = scripted("echo", {"text": "one two three four five six", "chunk_s": 0.05})
+
+
+@served(SLOW)
+async def test_a_server_whose_store_is_taken_over_names_no_owner(parts: Served) -> None:
+    """What was under way may have been carried out: 502, and no word of machines, processes and epochs."""
+    asked = asyncio.ensure_future(parts.ada.post(CHAT, json={"message": "x"}))
+    while not any(process.pid.startswith("chat-") for process in parts.kernel.processes.values()):
+        await asyncio.sleep(0.01)
+    taken = make_lost_conflict(Lease("vm/a-machine/pid:7", 4, 0.0), Lease("vm/another/pid:8", 5, 0.0))
+    parts.kernel.core.abort(taken)
+    answer = await asked
+    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "unreachable")
+    assert "machine" not in answer.text
+    assert "epoch" not in answer.text
+    later = await parts.ada.post(CHAT, json={"message": "x"})
+    assert (later.status_code, later.json()["error"]["code"]) == (503, "overloaded")
 
 
 @served(SLOW)

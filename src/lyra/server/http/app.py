@@ -29,7 +29,7 @@ from lyra.core.limits import (
     SERVER_UNREAD_S,
 )
 from lyra.core.secrets.redact import redact
-from lyra.errors import ConfigError, LyraError, Overloaded, Unauthenticated
+from lyra.errors import ConfigError, Conflict, LyraError, Overloaded, Unauthenticated
 from lyra.observe.otel.requests import request_span
 from lyra.server.http.api.nodes import NODE_ROUTE
 from lyra.server.http.endpoint import (
@@ -209,6 +209,9 @@ def _refusal(status: int, phrase: bytes, body: bytes, more: bytes = b"") -> byte
     return _REFUSAL % (status, phrase, len(body), _SECURITY_LINES, more, body)
 
 
+_CUT_OFF: Final = HttpRefusal(
+    502, "this server lost its store while it answered", hint="look whether it was carried out, then ask again"
+)
 _encode: Final = msgspec.json.Encoder(enc_hook=to_plain).encode
 # `testserver` is what the test clients of Starlette and FastAPI call; no public name has a single label.
 _APP_HOSTS: Final = LOOPBACK_HOSTS | {"testserver"}
@@ -307,7 +310,10 @@ class HttpApp:
             return await self._handle(match, scope, path, headers, receive)
         except ClientLeft:
             return None
-        except Exception as error:  # noqa: BLE001 (told to the client, logged if it is no error of Lyra's)
+        except Exception as failure:  # noqa: BLE001 (told to the client, logged if it is no error of Lyra's)
+            error = failure
+            if isinstance(error, Conflict) and "newest_epoch" in error.fields:  # the store has another owner
+                error = store_lost() if scope["method"] == "GET" else _CUT_OFF
             has_login = self.guard.logins.tokens is not None
             page = PageRequest(path, query_text(scope), headers, has_login)
             return answer_of_problem(error, page, scope["method"], match, self._problem_page, self.parts.kernel)
