@@ -174,6 +174,9 @@ class PlacedTurns:
                 text = bytes(told["text"]).decode()
                 value = {"text": text, "marked": "mark" in told, "usage": spent.to_data()}
                 return Charged({**value, "unpriced": told.get("cost_usd", 0) is None}, spent)
+            except asyncio.CancelledError:  # stopped while it worked: what it had spent by then is not known
+                spent = Usage() if process.core.stopping else most  # a kernel that stops asks again under the key
+                raise
             finally:
                 for scope, reservation in reservations:
                     scope.settle(reservation, spent)
