@@ -10,7 +10,7 @@ import pytest
 
 from lyra.errors import Overloaded, Unreachable
 from lyra.kernel.base.tasks import Tasks
-from lyra.server.cluster.feed import follow_all
+from lyra.server.cluster.reach import follow_all
 from lyra.server.cluster.forwarding import AnswerStart, SentRequest
 from lyra.server.cluster.front import add_webhook_to_each
 from lyra.server.cluster.reach import ShardAnswer
