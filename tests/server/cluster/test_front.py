@@ -10,10 +10,9 @@ import pytest
 
 from lyra.errors import Overloaded, Unreachable
 from lyra.kernel.base.tasks import Tasks
-from lyra.server.cluster.reach import follow_all
 from lyra.server.cluster.forwarding import AnswerStart, SentRequest
 from lyra.server.cluster.front import add_webhook_to_each
-from lyra.server.cluster.reach import ShardAnswer
+from lyra.server.cluster.reach import ShardAnswer, follow_all
 from lyra.server.http.app import COUNTED
 from lyra.testing import run_in_virtual_time
 
