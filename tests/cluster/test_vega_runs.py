@@ -241,6 +241,13 @@ def test_question_of_a_run_is_answered_from_any_machine(runs: RunCluster) -> Non
     assert answering.returncode == 0
     printed, told = _finish(command)
     assert (command.returncode, printed) == (0, "You said green.\n"), told
+    shown, told = _finish(runs.lyra("trace", "--store", runs.url, "--run", "tea", "--json"))
+    calls = [call for process in json.loads(shown) for call in process["trace"]]
+    assert [call["kind"] for call in calls].count("model") == 2, told
+    costs, told = _finish(runs.lyra("cost", "--store", runs.url, "--run", "tea", "--json"))
+    assert sum(row["calls"] for row in json.loads(costs)["rows"]) == 2, (costs, told)
+    _, told = _finish(runs.lyra("cost", "--store", runs.url, "--run", "coffee"))
+    assert "there is no run 'coffee'" in told
 
 
 def test_failed_run_fails_its_command(runs: RunCluster) -> None:

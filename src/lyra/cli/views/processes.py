@@ -54,9 +54,7 @@ def source(
         cluster = _find_cluster(invocation, target)
         if cluster is not None:
             stack.callback(cluster.close)
-            if run is not None:
-                raise ConfigError("a cluster has no durable Vega runs of a file", key="--run")
-            yield cluster
+            yield cluster if run is None else cluster.open_run(run)
             return
         if target is not None and target.startswith(("http://", "https://")):
             if run is not None:

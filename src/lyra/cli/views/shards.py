@@ -21,6 +21,7 @@ from lyra.cli.render import moment, note
 from lyra.cli.views.rows import Folded, StoreRows
 from lyra.cluster.peers import PeerTls
 from lyra.cluster.report import ClusterObserver, find_late_shards
+from lyra.cluster.vega_runs import open_run
 from lyra.core.event import Event
 from lyra.errors import ConfigError, LyraError, NoCluster, StoreError
 from lyra.observe.history.calls import CallHistory
@@ -76,6 +77,17 @@ class ClusterRows:
 
     def close(self) -> None:
         self._stack.close()
+
+    def open_run(self, run: str) -> StoreRows:
+        """Open the journal of a Vega run, which is beside those of the shards."""
+        try:
+            space, _ = open_run(self._observer.directory, run, make=False)
+        except StoreError as error:
+            if error.fields.get("name") != run:
+                raise
+            raise ConfigError(f"there is no run {run!r} in {self.location}", key="--run") from None
+        self._stack.callback(space.close)
+        return StoreRows(space)
 
     def snapshot(self) -> None:
         """Return None: each shard has its own."""
