@@ -257,7 +257,8 @@ async def test_the_status_counts_processes_and_readiness_ends_with_the_server(pa
     assert (status["total_processes"], status["process_counts"]["new"]) == (1, 1)
     assert (await parts.stranger.get("/readyz")).json() == {"status": "ready"}
     parts.face.app.parts.is_draining = True
-    assert (await parts.stranger.get("/readyz")).status_code == 503
+    refused = await parts.stranger.get("/readyz")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
     assert (await parts.stranger.get("/healthz")).status_code == 200
     refused = await parts.ada.post(CHAT, json={"message": "x"})
     assert refused.status_code == 503

@@ -54,6 +54,7 @@ _REFUSALS: Final = {
     421: "misdirected",
     403: "denied",
     502: "unreachable",
+    503: "overloaded",
 }
 
 
