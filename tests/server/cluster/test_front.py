@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from lyra.errors import Overloaded, Unreachable
 from lyra.kernel.base.tasks import Tasks
 from lyra.server.cluster.forwarding import AnswerStart, SentRequest
-from lyra.server.cluster.front import add_webhook_to_each
+from lyra.server.cluster.front import Front, add_webhook_to_each
+from lyra.server.cluster.places import Asked, Destination, Shards
 from lyra.server.cluster.reach import ShardAnswer, follow_all
 from lyra.server.http.app import COUNTED
 from lyra.testing import run_in_virtual_time
@@ -44,7 +45,8 @@ class Told:
     async def ask(self, shard: str, request: SentRequest) -> ShardAnswer:
         return ShardAnswer(shard, AnswerStart(self._ask(shard, request), []), b"{}")
 
-    async def read(self, shard: str, request: SentRequest) -> AsyncGenerator[Any, None]:
+    async def read(self, shard: str, request: SentRequest, *, wait_s: float | None = None) -> AsyncGenerator[Any, None]:
+        del wait_s
         status, pieces = self._ask(shard, request)
         yield AnswerStart(status, STREAM)
         for piece in pieces:
@@ -75,6 +77,34 @@ def test_a_webhook_is_on_all_shards_or_none(of_s2: Any, undone: set[str]) -> Non
         assert [(method, shard) for method, shard, counted in reach.asked if not counted] == [("POST", "s1")]
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_nothing_is_unknown_while_a_shard_is_open_nowhere(found: bool) -> None:
+    """What another shard has is told; else the shard that does not answer may have it: 503, and not 404."""
+    away = Overloaded("open nowhere", unsent=True)
+
+    def answer(shard: str, _request: SentRequest) -> Any:
+        return away if shard == "s1" else (200 if found and shard == "s2" else 404, [b"told"])
+
+    async def main() -> list[Any]:
+        sent: list[Any] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        front = object.__new__(Front)
+        front._reach = cast("Any", Told(answer))
+        asked = Asked("runs.get", {}, [], {}, b"", Shards(NAMES, lambda: NAMES))
+        asked.tells_processes = False
+        await front._send_to_first(Destination("first", NAMES), asked, request("GET", "/api/runs/x"), send)
+        return sent
+
+    if found:
+        assert asyncio.run(main())[0]["status"] == 200
+    else:
+        with pytest.raises(Overloaded):
+            asyncio.run(main())
 
 
 async def _follow(reach: Any, until: Callable[[list[Any]], bool] = lambda _sent: False) -> list[Any]:

@@ -730,7 +730,7 @@ def test_a_question_that_is_under_way_is_shown(tmp_path: Path):
     source = """
 agent M { model "claude-sonnet-4-20250514" memory conversation }
 let m = spawn M;
-fn later() { print("before"); m <- "next"; }
+fn later() { process::sleep(300ms); print("before"); m <- "next"; }
 print(m <- "quickly");
 spawn fn later();
 m <- "slowly";

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+
 import pytest
 
 from lyra import vesper
-from lyra.vesper.evidence.state import MEDIANS_KEPT, WINDOW, EvidenceState, PathSpeed
+from lyra.vesper.evidence.state import MEDIANS_KEPT, WINDOW, EvidenceState, LatestExecutions, PathSpeed
 from lyra.vesper.runtime import runtime as runtime_module
 
 NODE = """\
@@ -115,3 +118,27 @@ def test_snapshots_keep_the_past():
     assert again.speeds == state.speeds
     again.load(state.dump()[:2])  # of before
     assert again.speeds == {}
+
+
+def test_figures_are_read_while_other_threads_execute_the_node():
+    latest, is_over = LatestExecutions(), threading.Event()
+    for number in range(WINDOW):
+        latest.add(failed=False, milliseconds=float(number))
+
+    def execute():
+        while not is_over.is_set():
+            latest.add(failed=False, milliseconds=1.0)
+
+    before = sys.getswitchinterval()
+    threads = [threading.Thread(target=execute) for _ in range(3)]
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in range(300):
+            assert latest.figures()["executions"] == WINDOW
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join()
+        sys.setswitchinterval(before)

@@ -243,8 +243,9 @@ class Front:
         return (refused or done)[0]
 
     async def _send_to_first(self, place: Destination, asked: Asked, request: SentRequest, send: Send) -> None:
-        """Pass a request to the shards in their order until one knows what is asked for, or can take new work."""
-        is_new = place.how == "new"
+        """Pass a request to the shards in their order until one knows what is asked for, or can take new work. While a
+        shard is open nowhere, nobody can say that there is no such thing."""
+        is_new, away = place.how == "new", None
         for shard in place.shards:
             is_last = shard == place.shards[-1]
             wait_s = 0.0 if is_new and not is_last else None
@@ -254,10 +255,14 @@ class Front:
                 except Overloaded as error:
                     if is_last or "unsent" not in error.fields:
                         raise
+                    away = away or error
                     continue
-                if not is_new and start.status == _NOT_FOUND and not is_last:
-                    request = request.as_counted()
-                    continue
+                if not is_new and start.status == _NOT_FOUND:
+                    if not is_last:
+                        request = request.as_counted()
+                        continue
+                    if away is not None:
+                        raise away
                 if asked.tells_processes and not start.is_stream:
                     body = b"".join([bytes(piece) async for piece in pieces])
                     await send_answer(send, _to_raw(ShardAnswer(shard, start, body), asked))

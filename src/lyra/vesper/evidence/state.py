@@ -259,9 +259,10 @@ class LatestExecutions:
         self._rows.append((failed, milliseconds))
 
     def figures(self) -> dict[str, Any]:
-        count = len(self._rows)
-        errors = sum(failed for failed, _ in self._rows)
-        times = sorted(milliseconds for _, milliseconds in self._rows)
+        rows = self._rows.copy()  # at once: other threads execute the node meanwhile
+        count = len(rows)
+        errors = sum(failed for failed, _ in rows)
+        times = sorted(milliseconds for _, milliseconds in rows)
         return {
             "executions": count,
             "errors": errors,
