@@ -244,7 +244,7 @@ class Front:
 
     async def _send_to_first(self, place: Destination, asked: Asked, request: SentRequest, send: Send) -> None:
         """Pass a request to the shards in their order until one knows what is asked for, or can take new work. While a
-        shard is open nowhere, nobody can say that there is no such thing."""
+        shard is open nowhere, it may have what is asked for."""
         is_new, away = place.how == "new", None
         for shard in place.shards:
             is_last = shard == place.shards[-1]
