@@ -43,6 +43,19 @@ class Face(Protocol):
     async def stop(self, drain_s: float) -> None: ...
 
 
+def check_libraries(settings: ServeSettings, extra: str = "server") -> None:
+    """Refuse faces whose libraries are not installed, by their names and before a store is opened."""
+    wanted = {"gRPC": settings.grpc, "HTTP": settings.http}
+    missing = [
+        name
+        for name, address in wanted.items()
+        if address is not None and any(find_spec(module) is None for module in _MODULES[name])
+    ]
+    if missing:
+        text = f"serving over {' and '.join(missing)} needs the {extra} extra"
+        raise ConfigError(text, hint=f"pip install 'lyra-agents[{extra}]'")
+
+
 class Server:
     """A kernel that is served; an async context manager. `setup` is called with the kernel before anything listens."""
 
@@ -58,20 +71,9 @@ class Server:
         add_key_source(self, lambda server: collect_keys(server.kernel.config))
 
     async def __aenter__(self) -> Server:
-        # Refuse faces whose libraries are not installed, by their names and before the store is opened.
-        settings = self.settings
-        if settings.cluster:
+        if self.settings.cluster:
             raise ConfigError("one kernel is no host of a cluster", hint="lyra serve --cluster", key="server.cluster")
-        wanted = {"gRPC": settings.grpc, "HTTP": settings.http}
-        missing = [
-            name
-            for name, address in wanted.items()
-            if address is not None and any(find_spec(module) is None for module in _MODULES[name])
-        ]
-        if missing:
-            raise ConfigError(
-                f"serving over {' and '.join(missing)} needs the server extra", hint="pip install 'lyra-agents[server]'"
-            )
+        check_libraries(self.settings)
         await self.kernel.start()
         try:
             await self._open()

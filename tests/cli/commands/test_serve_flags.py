@@ -178,3 +178,16 @@ def test_a_missing_extra_is_told_by_what_was_asked_for(
     assert sentence in done.stderr
     assert "pip install 'lyra-agents[server]'" in done.stderr
     assert not (lyra.folder / "k.db").exists()
+
+
+def test_a_host_of_a_cluster_tells_what_is_missing(lyra: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First the cluster, then the extra: an installation without it ends in a sentence, too."""
+    for module in [name for name in sys.modules if name.startswith("lyra.server.cluster")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    done = lyra("serve", "--cluster")
+    assert (done.returncode, "no cluster is named" in done.stderr) == (2, True), done.stderr
+    done = lyra("serve", "--cluster", "--store", "postgresql://127.0.0.1:1/none")
+    assert done.returncode == 2
+    assert "needs the cluster extra" in done.stderr
+    assert "pip install 'lyra-agents[cluster]'" in done.stderr

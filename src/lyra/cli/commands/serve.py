@@ -167,10 +167,13 @@ async def _serve_cluster(
 ) -> None:
     from lyra.cli.commands.cluster import check_reachable, find_cluster_url, warn_of_lease
     from lyra.cluster.joining import read_resources
-    from lyra.server.cluster.front import ClusterServer
+    from lyra.server.serve import check_libraries
 
     url = find_cluster_url(invocation, None)
     check_reachable(invocation.config)
+    check_libraries(settings, "cluster")
+    from lyra.server.cluster.front import ClusterServer
+
     stopped = asyncio.Event()
     on_stop_signal(stopped.set)
     given = read_resources(resources)
